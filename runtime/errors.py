@@ -1,0 +1,29 @@
+"""The errors a user may meet. Every message names the thing that is wrong and the next step, in one line."""
+
+
+class HotslotError(Exception):
+    """One readable line for a person: what is wrong, with which thing, and what to do next."""
+
+
+class UsageError(HotslotError):
+    """An option or argument has no meaning here (exit status 2)."""
+
+
+class CheckpointError(HotslotError):
+    """A model folder can't be used: names the file, and the tensor where there is one."""
+
+
+class ConfigError(CheckpointError):
+    """config.json has a value this version does not know or that contradicts itself."""
+
+
+class BudgetError(HotslotError):
+    """The plan does not fit: carries the numbers and the nearest thing that would."""
+
+
+class RequestError(HotslotError):
+    """A request can never be served as it is (too long, empty): nothing was computed."""
+
+
+class EngineError(HotslotError):
+    """The engine process failed, died or could not be started."""

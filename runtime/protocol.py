@@ -1,0 +1,326 @@
+"""What crosses the pipe between the app process and the engine process: frozen dataclasses, no torch.
+
+Commands are imperative, events are past tense. Every accepted `Generate` ends in exactly one of
+`Finished`, `Failed` or `Cancelled`. All events of a request carry its `request_id`.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from runtime.options import EngineOptions, SamplingOptions
+
+Role = Literal["system", "user", "assistant", "tool"]
+FinishReason = Literal["stop", "length", "tool_calls", "cancelled"]
+LoadPhase = Literal["opening", "dense", "experts", "slots", "warmup"]
+
+
+@dataclass(frozen=True)
+class ToolCall:
+    """A call as parsed from the model's text; `arguments` is a JSON object."""
+
+    name: str
+    arguments: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class ChatMessage:
+    """One message as the chat template sees it.
+
+    `generated_ids` are the token ids the model produced for an assistant message (reasoning, markup and end token
+    included), valid for the tokenizer whose fingerprint is `tokenizer_fingerprint`; history reuses them.
+    """
+
+    role: Role
+    content: str
+    reasoning: str = ""
+    tool_calls: tuple[ToolCall, ...] = ()
+    generated_ids: tuple[int, ...] = ()
+    tokenizer_fingerprint: str = ""
+
+
+@dataclass(frozen=True)
+class ToolSchema:
+    """A tool offered to the model; `parameters` is a JSON schema object."""
+
+    name: str
+    description: str
+    parameters: dict[str, Any]
+
+
+# ---- commands: app -> engine
+
+
+@dataclass(frozen=True)
+class LoadModel:
+    """Load a checkpoint; answered by `LoadProgressed`… then `Loaded` or `LoadFailed`."""
+
+    options: EngineOptions
+
+
+@dataclass(frozen=True)
+class Generate:
+    """Answer the last message. `thinking` None means the template's default."""
+
+    request_id: str
+    messages: tuple[ChatMessage, ...]
+    sampling: SamplingOptions = SamplingOptions()
+    tools: tuple[ToolSchema, ...] = ()
+    thinking: bool | None = None
+    conversation_id: str = ""
+    """Hint for prefix reuse only; answers never depend on it."""
+
+
+@dataclass(frozen=True)
+class Cancel:
+    """Stop a request within one step or chunk. Unknown or finished ids are ignored."""
+
+    request_id: str
+
+
+@dataclass(frozen=True)
+class CountTokens:
+    """Tokens the engine would prefill for these messages; answered by `TokensCounted`."""
+
+    request_id: str
+    messages: tuple[ChatMessage, ...]
+    tools: tuple[ToolSchema, ...] = ()
+    thinking: bool | None = None
+
+
+@dataclass(frozen=True)
+class Score:
+    """Teacher-forced log-probabilities; exactly one of `token_ids` and `text` is given. Answered by `Scored`.
+
+    `logits_path` asks for fp32 logits [T, vocab] in a safetensors file under the name `logits`.
+    """
+
+    request_id: str
+    token_ids: tuple[int, ...] | None = None
+    text: str | None = None
+    chunk_tokens: int | None = None
+    by_decode: bool = False
+    logits_path: str | None = None
+
+
+@dataclass(frozen=True)
+class GetStats:
+    """Answered by `StatsReported`."""
+
+    request_id: str
+
+
+@dataclass(frozen=True)
+class Shutdown:
+    """End the process."""
+
+
+Command = LoadModel | Generate | Cancel | CountTokens | Score | GetStats | Shutdown
+
+# ---- events: engine -> app
+
+
+@dataclass(frozen=True)
+class EngineStats:
+    """What the status bar shows. Rates are tokens per second; None: not measured yet.
+
+    `slot_hit_rate` is 1 - missed/routed over the last 64 decoded tokens. `vram_headroom_bytes` is the limit minus what
+    the engine holds (on CPU the limit is `--vram`, or None where no limit was given).
+    """
+
+    model_name: str = ""
+    device: str = "cpu"
+    decode_tok_s: float | None = None
+    prefill_tok_s: float | None = None
+    slot_hit_rate: float | None = None
+    num_slots: int = 0
+    num_slots_used: int = 0
+    num_experts: int = 0
+    vram_limit_bytes: int | None = None
+    vram_used_bytes: int = 0
+    vram_headroom_bytes: int | None = None
+    context_used_tokens: int = 0
+    context_limit_tokens: int = 0
+    policy: str = "rule"
+    overlap_requested: bool = True
+    overlap_level: str = "off"
+    """off, shared or resident: what actually runs."""
+    overlap_reason: str = ""
+    """Why the overlap path declines, in words for a person; empty when it runs."""
+    num_routed: int = 0
+    num_missed: int = 0
+    num_missed_bytes: int = 0
+    engine_rss_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class Usage:
+    """Token counts of one request; `cached_tokens` of the prompt were not computed again."""
+
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    completion_tokens: int = 0
+
+
+@dataclass(frozen=True)
+class LoadProgressed:
+    """Bytes done of total in one phase of loading."""
+
+    phase: LoadPhase
+    done_bytes: int
+    total_bytes: int
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """The model answers from now on."""
+
+    model_name: str
+    context_limit_tokens: int
+    num_slots: int
+    stats: EngineStats
+    tokenizer_fingerprint: str
+    has_chat_template: bool
+    can_think: bool
+    """The template honours a thinking switch."""
+    default_sampling: SamplingOptions
+    """From generation_config.json."""
+    load_s: float
+
+
+@dataclass(frozen=True)
+class LoadFailed:
+    """One readable line; the process ends after it."""
+
+    message: str
+
+
+@dataclass(frozen=True)
+class PromptAccepted:
+    """Prompt tokenised and admitted; prefill starts."""
+
+    request_id: str
+    prompt_tokens: int
+    cached_tokens: int
+
+
+@dataclass(frozen=True)
+class PrefillProgressed:
+    """One chunk done."""
+
+    request_id: str
+    done_tokens: int
+    total_tokens: int
+
+
+@dataclass(frozen=True)
+class TextProduced:
+    """A piece of the answer, UTF-8 complete. Pieces of one channel concatenate to the whole."""
+
+    request_id: str
+    channel: Literal["text", "reasoning"]
+    text: str
+    num_tokens: int = 1
+
+
+@dataclass(frozen=True)
+class ToolCallProduced:
+    """A well-formed call was parsed."""
+
+    request_id: str
+    call: ToolCall
+
+
+@dataclass(frozen=True)
+class ToolCallMalformed:
+    """The model tried to call a tool and failed; `raw` is what it wrote."""
+
+    request_id: str
+    raw: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class StatsReported:
+    """Answer to `GetStats` (its request_id), and sent on its own about five times a second while tokens flow ('')."""
+
+    request_id: str
+    stats: EngineStats
+
+
+@dataclass(frozen=True)
+class TokensCounted:
+    """Answer to `CountTokens`."""
+
+    request_id: str
+    num_tokens: int
+
+
+@dataclass(frozen=True)
+class Scored:
+    """Answer to `Score`: `logprobs[i]` is that of token i+1 given tokens 0..i; `argmax[i]` is the best next token."""
+
+    request_id: str
+    token_ids: tuple[int, ...]
+    logprobs: tuple[float, ...]
+    argmax: tuple[int, ...]
+    mean_nll: float
+    perplexity: float
+    stats: EngineStats
+    seconds: float
+
+
+@dataclass(frozen=True)
+class RequestStats:
+    """Timing of one request."""
+
+    ttft_s: float = 0.0
+    prefill_tok_s: float = 0.0
+    decode_tok_s: float = 0.0
+    """Excludes the first token; 0 where fewer than two were made."""
+    engine: EngineStats = field(default_factory=EngineStats)
+
+
+@dataclass(frozen=True)
+class Finished:
+    """The answer is complete. `generated_ids` include the end token where one was made."""
+
+    request_id: str
+    finish_reason: FinishReason
+    usage: Usage
+    stats: RequestStats
+    generated_ids: tuple[int, ...]
+    text: str
+    """The whole `text` channel, for clients that don't stream."""
+    reasoning: str
+    tool_calls: tuple[ToolCall, ...]
+    stopped_by: str = ""
+    """The stop text that ended the answer, if one did."""
+
+
+@dataclass(frozen=True)
+class Cancelled:
+    """The request was stopped; what had been produced stays valid."""
+
+    request_id: str
+    usage: Usage
+    stats: RequestStats
+    generated_ids: tuple[int, ...]
+    text: str
+    reasoning: str
+
+
+@dataclass(frozen=True)
+class Failed:
+    """The request ended with an error: one readable line. `kind` names the error class (RequestError, EngineError)."""
+
+    request_id: str
+    message: str
+    kind: str = "EngineError"
+
+
+RequestEvent = (
+    PromptAccepted | PrefillProgressed | TextProduced | ToolCallProduced | ToolCallMalformed | Finished | Cancelled | Failed
+)
+Event = (
+    LoadProgressed | Loaded | LoadFailed | StatsReported | TokensCounted | Scored | RequestEvent
+)

@@ -1,0 +1,70 @@
+"""The expert record: all bytes of one routed expert, contiguous, 16-byte aligned, alike in host store and slot.
+
+Order: gate+up codes, gate+up scales, down codes, down scales, then three fp32 global scales (gate, up, down).
+A plain record holds gate+up values, then down values. Offsets are bytes from the record's start.
+"""
+
+from dataclasses import dataclass
+
+from runtime.spec import ExpertFormat, ModelSpec
+
+RECORD_ALIGNMENT = 16
+NVFP4_GROUP = 16
+"""Consecutive input elements that share one e4m3 scale."""
+
+PLAIN_ELEMENT_BYTES: dict[str, int] = {"bf16": 2, "fp16": 2, "fp32": 4}
+
+
+def align(num_bytes: int) -> int:
+    """`num_bytes` rounded up to the record alignment."""
+    return -(-num_bytes // RECORD_ALIGNMENT) * RECORD_ALIGNMENT
+
+
+@dataclass(frozen=True)
+class RecordLayout:
+    """Byte offsets of one expert's parts; gate rows come before up rows. Scale offsets mean nothing if plain."""
+
+    expert_format: ExpertFormat
+    hidden: int
+    intermediate: int
+    gate_up_offset: int
+    gate_up_scale_offset: int
+    down_offset: int
+    down_scale_offset: int
+    global_scale_offset: int
+    record_bytes: int
+
+    @classmethod
+    def build(cls, hidden: int, intermediate: int, expert_format: ExpertFormat) -> "RecordLayout":
+        """Lay out one expert of [2*intermediate, hidden] and [hidden, intermediate]."""
+        if expert_format == "nvfp4":
+            gate_up_codes = 2 * intermediate * (hidden // 2)
+            gate_up_scales = 2 * intermediate * (-(-hidden // NVFP4_GROUP))
+            down_codes = hidden * (intermediate // 2)
+            down_scales = hidden * (-(-intermediate // NVFP4_GROUP))
+            scalars = 12
+        else:
+            element_bytes = PLAIN_ELEMENT_BYTES[expert_format]
+            gate_up_codes = 2 * intermediate * hidden * element_bytes
+            down_codes = hidden * intermediate * element_bytes
+            gate_up_scales = down_scales = scalars = 0
+        gate_up_scale_offset = align(gate_up_codes)
+        down_offset = gate_up_scale_offset + align(gate_up_scales)
+        down_scale_offset = down_offset + align(down_codes)
+        global_scale_offset = down_scale_offset + align(down_scales)
+        return cls(
+            expert_format,
+            hidden,
+            intermediate,
+            0,
+            gate_up_scale_offset,
+            down_offset,
+            down_scale_offset,
+            global_scale_offset,
+            global_scale_offset + align(scalars),
+        )
+
+    @classmethod
+    def of(cls, spec: ModelSpec) -> "RecordLayout":
+        """The record of a model's routed experts."""
+        return cls.build(spec.hidden_size, spec.moe.intermediate, spec.weights.expert_format)
