@@ -1,0 +1,33 @@
+"""Every test has a home of its own and no network beyond the loopback."""
+
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+LOOPBACK = ("127.", "::1", "localhost")
+
+
+@pytest.fixture(autouse=True)
+def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """HOTSLOT_HOME of this test; child processes inherit it."""
+    home = tmp_path / "hotslot-home"
+    monkeypatch.setenv("HOTSLOT_HOME", str(home))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    return home
+
+
+@pytest.fixture(autouse=True)
+def no_network(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Connecting anywhere but to this machine fails the test."""
+    connect = socket.socket.connect
+
+    def guarded_connect(self: socket.socket, address: Any) -> None:
+        if isinstance(address, tuple) and not str(address[0]).startswith(LOOPBACK):
+            pytest.fail(f"a test connected to {address}")
+        connect(self, address)
+
+    monkeypatch.setattr(socket.socket, "connect", guarded_connect)
+    yield
