@@ -28,7 +28,7 @@ has_nvidia_gpu() {
 }
 
 pip_install() {
-    "$VENV/bin/python" -m pip install --quiet --disable-pip-version-check "$@" >&2 ||
+    "$VENV/bin/python" -m pip install -qq --disable-pip-version-check "$@" >&2 ||
         die "installing $* failed; check the network (or pip's settings) and run this again"
 }
 
