@@ -189,9 +189,10 @@ class Loaded:
 
 @dataclass(frozen=True)
 class LoadFailed:
-    """One readable line; the process ends after it."""
+    """One readable line; the process ends after it. `kind` names the error class (CheckpointError, BudgetError)."""
 
     message: str
+    kind: str = "EngineError"
 
 
 @dataclass(frozen=True)

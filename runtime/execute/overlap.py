@@ -1,0 +1,29 @@
+"""Whether the overlap decode path runs, or why it declines. A pure decision: no device is touched here."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+OverlapLevel = Literal["off", "shared", "resident"]
+
+
+@dataclass(frozen=True)
+class OverlapDecision:
+    """`level` is what runs; `reason` says in words for a person why it is off, and is empty when it runs."""
+
+    level: OverlapLevel
+    reason: str = ""
+
+
+def applies(is_requested: bool, device: str, is_decode: bool, num_gpus: int, experts_on_gpu: bool) -> OverlapDecision:
+    """Overlap runs the shared expert beside the routed ones: decode, on one CUDA GPU that holds the expert slots."""
+    if not is_requested:
+        return OverlapDecision("off", "switched off in the settings")
+    if device != "cuda":
+        return OverlapDecision("off", "the overlap path needs a CUDA GPU; decode runs serially on the CPU")
+    if not is_decode:
+        return OverlapDecision("off", "the overlap path is for decode; prefill runs serially")
+    if num_gpus != 1:
+        return OverlapDecision("off", f"the overlap path needs exactly one GPU; this engine uses {num_gpus}")
+    if not experts_on_gpu:
+        return OverlapDecision("off", "the overlap path needs the expert slots on the GPU")
+    return OverlapDecision("shared")

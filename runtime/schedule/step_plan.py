@@ -1,0 +1,37 @@
+"""What one step of the engine computes, in plain ids."""
+
+from dataclasses import dataclass
+
+from runtime.cache.sequence_cache import CacheMoves
+
+
+@dataclass(frozen=True)
+class PlannedSegment:
+    """Consecutive tokens of one sequence. `page_ids` cover positions 0 to start+len(token_ids)-1.
+
+    `logit_offsets` are the tokens (0 = the segment's first) whose logits the step returns.
+    """
+
+    sequence_id: str
+    token_ids: tuple[int, ...]
+    start: int
+    page_ids: tuple[int, ...]
+    state_row: int
+    logit_offsets: tuple[int, ...]
+
+    @property
+    def end(self) -> int:
+        return self.start + len(self.token_ids)
+
+
+@dataclass(frozen=True)
+class StepPlan:
+    """One forward pass: `moves` first, then all segments. A decode step has one token per segment."""
+
+    segments: tuple[PlannedSegment, ...]
+    moves: tuple[CacheMoves, ...]
+    is_decode: bool
+
+    @property
+    def num_tokens(self) -> int:
+        return sum(len(segment.token_ids) for segment in self.segments)

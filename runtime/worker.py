@@ -1,0 +1,90 @@
+"""The engine process: `python -m runtime.worker DESCRIPTOR`. Owns the process's life, refuses to know the model.
+
+One thread reads commands; the main thread runs the engine, one step at a time, and looks at new commands between
+steps. When the app's end of the pipe closes, whatever the main thread does, the process ends at once.
+"""
+
+import ctypes
+import logging
+import os
+import queue
+import signal
+import sys
+import threading
+
+from runtime.protocol import Command, Event, LoadModel, Shutdown
+from runtime.wire import Wire
+
+_PR_SET_PDEATHSIG = 1
+_logger = logging.getLogger("hotslot.engine")
+
+
+def main() -> None:
+    """Run until the app closes the pipe or sends Shutdown."""
+    _outlive_nobody()
+    logging.basicConfig(
+        stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(process)d %(levelname)s %(message)s"
+    )
+    wire = Wire(int(sys.argv[1]))
+    commands: queue.SimpleQueue[Command] = queue.SimpleQueue()
+    threading.Thread(target=_read, args=(wire, commands), name="command-reader", daemon=True).start()
+    _run(_Sender(wire), commands)
+
+
+class _Sender:
+    """Sends events; a closed pipe ends the process."""
+
+    def __init__(self, wire: Wire) -> None:
+        self._wire = wire
+
+    def __call__(self, event: Event) -> None:
+        try:
+            self._wire.send(event)
+        except OSError:
+            os._exit(0)
+
+
+def _run(send: _Sender, commands: "queue.SimpleQueue[Command]") -> None:
+    # Torch comes with the engine and takes more than a second to import: the pipe is watched by then.
+    from runtime.execute.engine import Engine
+
+    engine = Engine(send)
+    while True:
+        for command in _next_commands(commands, must_wait=engine.is_idle):
+            engine.handle(command)
+            if isinstance(command, LoadModel) and not engine.is_loaded:
+                return
+        engine.step()
+
+
+def _next_commands(commands: "queue.SimpleQueue[Command]", must_wait: bool) -> list[Command]:
+    """All commands that arrived; waits for one if there is nothing else to do."""
+    arrived = [commands.get()] if must_wait else []
+    while not commands.empty():
+        arrived.append(commands.get())
+    return arrived
+
+
+def _read(wire: Wire, commands: "queue.SimpleQueue[Command]") -> None:
+    try:
+        while True:
+            command = wire.receive()
+            if isinstance(command, Shutdown):
+                os._exit(0)
+            commands.put(command)  # type: ignore[arg-type]
+    except (EOFError, OSError):
+        os._exit(0)
+    except BaseException:
+        _logger.exception("the pipe carried something that is not a command")
+        os._exit(1)
+
+
+def _outlive_nobody() -> None:
+    """Ask Linux to end this process with the thread that started it, and leave Ctrl-C to the app."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    main()
