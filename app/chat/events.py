@@ -1,5 +1,6 @@
 """What a turn tells its front end. Frozen, past tense; one turn ends in exactly one `TurnEnded`."""
 
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -78,6 +79,13 @@ class StatsUpdated:
 
 
 @dataclass(frozen=True)
+class NoticeShown:
+    """One readable line the user should see while the turn goes on, such as a message that could not be saved."""
+
+    text: str
+
+
+@dataclass(frozen=True)
 class TurnEnded:
     """The answer is stored. `error` is one readable line when the outcome is failed, else ''."""
 
@@ -98,5 +106,9 @@ TurnEvent = (
     | ToolCallShown
     | ToolCallRejected
     | StatsUpdated
+    | NoticeShown
     | TurnEnded
 )
+
+TurnEvents = AsyncGenerator[TurnEvent, None]
+"""Closing it before its end cancels what it does."""

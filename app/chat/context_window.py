@@ -1,0 +1,48 @@
+"""What the model is shown of a conversation. Drops nothing to make room: too long is refused by the engine, in numbers.
+
+The one thing left out is a user's message the engine never answered (marked failed), unless it is the one to answer.
+"""
+
+import re
+from collections.abc import Sequence
+
+from app.messages import Attachment, Message
+from runtime.protocol import ChatMessage
+
+
+def build_context(messages: Sequence[Message], system_prompt: str = "") -> tuple[ChatMessage, ...]:
+    """The engine's messages for a branch whose last message is to be answered."""
+    head = (ChatMessage("system", system_prompt),) if system_prompt.strip() else ()
+    last = len(messages) - 1
+    return head + tuple(
+        _to_chat(message) for i, message in enumerate(messages) if i == last or not is_left_out(message)
+    )
+
+
+def is_left_out(message: Message) -> bool:
+    """Whether later turns don't show this message to the model."""
+    return message.role == "user" and message.status == "failed"
+
+
+def _to_chat(message: Message) -> ChatMessage:
+    return ChatMessage(
+        role=message.role,
+        content=compose_content(message.content, message.attachments),
+        reasoning=message.reasoning,
+        tool_calls=message.tool_calls,
+        generated_ids=message.generated_ids,
+        tokenizer_fingerprint=message.tokenizer_fingerprint,
+    )
+
+
+def compose_content(text: str, attachments: Sequence[Attachment]) -> str:
+    """The files, each fenced under its name, then the user's words."""
+    blocks = [_fenced(attachment) for attachment in attachments]
+    return "\n\n".join([*blocks, text] if text else blocks)
+
+
+def _fenced(attachment: Attachment) -> str:
+    longest = max((len(run) for run in re.findall(r"`{3,}", attachment.text)), default=2)
+    fence = "`" * (longest + 1)
+    body = attachment.text.rstrip("\n")
+    return f"File {attachment.name}:\n{fence}\n{body}\n{fence}"

@@ -1,0 +1,265 @@
+"""One chat over one engine and one store, without a screen: what is said, in which order it is stored, how it ends.
+
+Draws nothing, parses nothing and owns no widget: the TUI and the command line both iterate its events.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import aclosing
+from pathlib import Path
+
+from app.chat.context_window import build_context
+from app.chat.engine_start import EngineStarter
+from app.chat.events import EngineReady, NoticeShown, StatsUpdated, TurnEnded, TurnEvent, TurnEvents, UserMessageStored
+from app.chat.transcript import Transcript
+from app.chat.turn import Answer, Turn
+from app.engine import Engine
+from app.errors import HotslotError
+from app.messages import Attachment, Conversation, Message, new_id
+from app.sanitize import clean, clean_line
+from app.settings import Settings
+from app.store.conversations import Store
+from runtime.errors import RequestError
+from runtime.protocol import CountTokens, EngineStats, Generate, Loaded
+
+
+class ChatSession:
+    """Sends messages and yields what happens. One turn at a time; every turn ends in exactly one `TurnEnded`.
+
+    The user's message is stored before the engine is asked. A turn that is cancelled, fails or is abandoned (its
+    iteration closed) stores what had been produced, marked so. Must be used from one event loop.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        store: Store,
+        settings: Settings,
+        model_path: Path,
+        conversation_id: str | None = None,
+    ) -> None:
+        self.engine = engine
+        self.settings = settings
+        self.model_path = model_path
+        self.stats: EngineStats | None = None
+        """The engine's last figures; None before its first start."""
+        self._transcript = Transcript(store)
+        self._starter = EngineStarter(engine)
+        self._turn: Turn | None = None
+        self._is_busy = False
+        self._is_cancel_asked = False
+        self._new_stats: EngineStats | None = None
+        engine.on_stats = self._note_stats
+        if conversation_id is not None:
+            self.open(conversation_id)
+
+    # ---- the conversation
+
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        """The current branch, first message first."""
+        return self._transcript.messages
+
+    @property
+    def conversation(self) -> Conversation | None:
+        """None until the first message."""
+        return self._transcript.conversation
+
+    @property
+    def loaded(self) -> Loaded | None:
+        """What the engine said when it was ready; None while no model is loaded."""
+        return self._starter.loaded if self.engine.is_running else None
+
+    @property
+    def is_busy(self) -> bool:
+        """A turn is running."""
+        return self._is_busy
+
+    def new(self) -> None:
+        """Leave this conversation; the next message begins another. Raises HotslotError during a turn."""
+        self._refuse_if_busy()
+        self._transcript.clear()
+
+    def open(self, conversation_id: str) -> None:
+        """Go on with a stored conversation. Raises StoreError, or HotslotError during a turn."""
+        self._refuse_if_busy()
+        self._transcript.open(conversation_id)
+
+    def rename(self, title: str) -> None:
+        """Name the open conversation. Raises StoreError."""
+        self._transcript.rename(clean_line(title))
+
+    def set_model(self, model_path: Path) -> None:
+        """Use another model folder from the next message on."""
+        self.model_path = model_path
+
+    def apply_settings(self, settings: Settings) -> None:
+        """Use these from the next message on; what concerns loading restarts the engine then."""
+        self.settings = settings
+
+    # ---- turns
+
+    async def send(self, text: str, attachments: Sequence[Attachment] = ()) -> TurnEvents:
+        """Say something and stream the answer. Raises HotslotError, before anything is stored, if it can't be said."""
+        self._refuse_if_busy()
+        content = clean(text)
+        if not content.strip() and not attachments:
+            raise RequestError("The message is empty; type something first.")
+        self._begin_turn()
+        try:
+            conversation = self._transcript.begin(content or attachments[0].name, self.settings.model)
+            message = Message(
+                conversation.id, self._transcript.head_id, "user", content, attachments=tuple(attachments)
+            )
+            self._transcript.append(message)
+            for notice in self._transcript.take_notices():
+                yield NoticeShown(notice)
+            yield UserMessageStored(message.id)
+            async with aclosing(self._answer()) as events:
+                async for event in events:
+                    yield event
+        finally:
+            self._is_busy = False
+
+    async def regenerate(self) -> TurnEvents:
+        """Answer the last user message again; the former answer stays in the store as another branch."""
+        self._refuse_if_busy()
+        if not any(message.role == "user" for message in self.messages):
+            raise RequestError("There is nothing to answer yet; send a message first.")
+        self._begin_turn()
+        try:
+            self._transcript.drop_answer()
+            async with aclosing(self._answer()) as events:
+                async for event in events:
+                    yield event
+        finally:
+            self._is_busy = False
+
+    async def warm_up(self) -> TurnEvents:
+        """Load the model before the first message. Raises HotslotError."""
+        self._refuse_if_busy()
+        self._begin_turn()
+        try:
+            async with aclosing(self._start_engine()) as events:
+                async for event in events:
+                    yield event
+        except asyncio.CancelledError:
+            if not self._is_cancel_asked:
+                raise
+        finally:
+            self._is_busy = False
+
+    async def cancel(self) -> None:
+        """Stop the turn: the engine stops within one step or chunk, and the turn ends as cancelled."""
+        if not self._is_busy:
+            return
+        self._is_cancel_asked = True
+        self._starter.cancel()
+        if self._turn is not None:
+            await self.engine.cancel(self._turn.request.request_id)
+
+    async def count_tokens(self, text: str, attachments: Sequence[Attachment] = ()) -> int | None:
+        """Tokens the whole prompt would have with this message; None while no model is loaded."""
+        if self.loaded is None:
+            return None
+        draft = Message("", None, "user", clean(text), attachments=tuple(attachments))
+        context = build_context((*self.messages, draft), self.settings.system_prompt)
+        return await self.engine.count_tokens(CountTokens(new_id(), context, thinking=self.settings.wants_thinking))
+
+    async def close(self) -> None:
+        """End the engine."""
+        await self.engine.close()
+
+    # ---- one answer
+
+    async def _answer(self) -> TurnEvents:
+        answer = Answer()
+        try:
+            async with aclosing(self._start_engine()) as starting:
+                async for event in starting:
+                    yield event
+            if not self._is_cancel_asked:
+                turn = self._turn = Turn(self.engine, self._request())
+                answer = turn.answer
+                async with aclosing(turn.events()) as streaming:
+                    async for event in streaming:
+                        for figures in self._take_stats():
+                            yield figures
+                        yield event
+        except HotslotError as error:
+            answer.outcome, answer.error = "failed", clean_line(str(error))
+        except asyncio.CancelledError:
+            if not self._is_cancel_asked:
+                raise
+        finally:
+            # Also runs when the iteration is closed half way: what was produced is kept.
+            self._turn = None
+            message_id = self._store_answer(answer)
+        for event in self._last_events(answer, message_id):
+            yield event
+
+    async def _start_engine(self) -> TurnEvents:
+        async with aclosing(self._starter.ensure(self.settings.engine_options(self.model_path))) as events:
+            async for event in events:
+                if isinstance(event, EngineReady):
+                    self.stats = event.stats
+                yield event
+
+    def _request(self) -> Generate:
+        loaded = self._starter.loaded
+        assert loaded is not None
+        conversation = self.conversation
+        assert conversation is not None
+        return Generate(
+            request_id=new_id(),
+            messages=build_context(self.messages, self.settings.system_prompt),
+            sampling=self.settings.sampling_options(loaded.default_sampling),
+            thinking=self.settings.wants_thinking,
+            conversation_id=conversation.id,
+        )
+
+    def _store_answer(self, answer: Answer) -> str | None:
+        asked = self.messages[-1]
+        if answer.is_empty and answer.outcome in ("cancelled", "failed"):
+            if answer.outcome == "failed":
+                self._transcript.mark_head("failed")
+            return None
+        if asked.status == "failed":
+            self._transcript.mark_head("complete")
+        loaded = self._starter.loaded
+        message = Message(
+            asked.conversation_id,
+            asked.id,
+            "assistant",
+            answer.content,
+            reasoning=answer.reasoning,
+            tool_calls=tuple(answer.tool_calls),
+            generated_ids=answer.generated_ids,
+            tokenizer_fingerprint=loaded.tokenizer_fingerprint if loaded and answer.generated_ids else "",
+            status=answer.status,
+            model_name=loaded.model_name if loaded else "",
+        )
+        self._transcript.append(message)
+        return message.id
+
+    def _last_events(self, answer: Answer, message_id: str | None) -> list[TurnEvent]:
+        if answer.stats is not None:
+            self._note_stats(answer.stats.engine)
+        notices: list[TurnEvent] = [NoticeShown(notice) for notice in self._transcript.take_notices()]
+        end = TurnEnded(answer.outcome, message_id, answer.usage, answer.stats, answer.error)
+        return [*self._take_stats(), *notices, end]
+
+    def _begin_turn(self) -> None:
+        self._is_busy = True
+        self._is_cancel_asked = False
+
+    def _refuse_if_busy(self) -> None:
+        if self._is_busy:
+            raise HotslotError("An answer is still coming; stop it or wait for its end.")
+
+    def _note_stats(self, stats: EngineStats) -> None:
+        self.stats = self._new_stats = stats
+
+    def _take_stats(self) -> list[TurnEvent]:
+        stats, self._new_stats = self._new_stats, None
+        return [] if stats is None else [StatsUpdated(stats)]

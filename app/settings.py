@@ -1,0 +1,193 @@
+"""Every setting a user can change, typed, with its range and its words for the settings screen. Touches no file."""
+
+import types
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+from app.errors import HotslotError, SettingsError
+from runtime.options import EngineOptions, SamplingOptions, parse_size
+
+Thinking = Literal["auto", "on", "off"]
+
+
+@dataclass(frozen=True)
+class FieldInfo:
+    """Words and range of one setting; `minimum` is exclusive where `is_open`."""
+
+    group: Literal["chat", "sampling", "engine"]
+    label: str
+    help: str
+    minimum: float | None = None
+    maximum: float | None = None
+    is_open: bool = False
+    is_size: bool = False
+    """A text like 16GiB; empty means decide for me."""
+
+
+def _about(*words: Any, **more: Any) -> dict[str, FieldInfo]:
+    return {"info": FieldInfo(*words, **more)}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Everything a user can set. None: the model's or the plan's own value."""
+
+    model: str = field(default="demo", metadata=_about("chat", "Model", "'demo' or a model folder"))
+    system_prompt: str = field(
+        default="", metadata=_about("chat", "System prompt", "Said to the model before every chat")
+    )
+    thinking: Thinking = field(
+        default="auto", metadata=_about("chat", "Thinking", "Whether the model reasons before it answers")
+    )
+    temperature: float | None = field(
+        default=None, metadata=_about("sampling", "Temperature", "0 always takes the likeliest token", 0.0, 10.0)
+    )
+    top_k: int | None = field(
+        default=None, metadata=_about("sampling", "Top-k", "Choose among the k likeliest; 0 is all", 0)
+    )
+    top_p: float | None = field(
+        default=None,
+        metadata=_about("sampling", "Top-p", "Choose among the likeliest that sum to p", 0.0, 1.0, is_open=True),
+    )
+    min_p: float | None = field(
+        default=None, metadata=_about("sampling", "Min-p", "Drop what is less likely than p times the best", 0.0, 1.0)
+    )
+    presence_penalty: float | None = field(
+        default=None, metadata=_about("sampling", "Presence penalty", "Above 0 avoids words already used", -2.0, 2.0)
+    )
+    repetition_penalty: float | None = field(
+        default=None,
+        metadata=_about("sampling", "Repetition penalty", "Above 1 avoids repeating", 0.0, 10.0, is_open=True),
+    )
+    seed: int | None = field(
+        default=None, metadata=_about("sampling", "Seed", "The same seed gives the same text", 0, 2**63 - 1)
+    )
+    max_tokens: int | None = field(default=None, metadata=_about("sampling", "Longest answer", "In tokens", 1))
+    overlap: bool = field(
+        default=True, metadata=_about("engine", "Overlap", "Compute the shared expert while missing experts are copied")
+    )
+    policy: Literal["lru", "rule"] = field(
+        default="rule", metadata=_about("engine", "Slot policy", "Which expert leaves its slot when a new one comes")
+    )
+    device: Literal["auto", "cpu", "cuda"] = field(
+        default="auto", metadata=_about("engine", "Device", "Where the model runs")
+    )
+    vram: str = field(
+        default="",
+        metadata=_about("engine", "VRAM limit", "Like 16GiB; on CPU it limits the expert slots", is_size=True),
+    )
+    slots: int | None = field(default=None, metadata=_about("engine", "Expert slots", "Empty: as many as fit", 1))
+    context: int | None = field(default=None, metadata=_about("engine", "Context", "Longest chat in tokens", 1))
+
+    def engine_options(self, model_path: Path) -> EngineOptions:
+        """How the engine loads the model; a change of any of it needs a new start."""
+        return EngineOptions(
+            model_path=model_path,
+            device=self.device,
+            policy=self.policy,
+            overlap=self.overlap,
+            vram_bytes=parse_size(self.vram) if self.vram else None,
+            num_slots=self.slots,
+            context_tokens=self.context,
+        )
+
+    def sampling_options(self, default: SamplingOptions) -> SamplingOptions:
+        """The model's own sampling, changed by what is set here."""
+        names = (
+            "temperature",
+            "top_k",
+            "top_p",
+            "min_p",
+            "presence_penalty",
+            "repetition_penalty",
+            "seed",
+            "max_tokens",
+        )
+        given = {name: value for name in names if (value := getattr(self, name)) is not None}
+        return replace(default, **given)
+
+    @property
+    def wants_thinking(self) -> bool | None:
+        """None leaves it to the model's template."""
+        return {"auto": None, "on": True, "off": False}[self.thinking]
+
+
+@dataclass(frozen=True)
+class SettingField:
+    """One row of the settings screen. `kind` is the type of a value that is not None."""
+
+    name: str
+    kind: type[bool] | type[int] | type[float] | type[str]
+    choices: tuple[str, ...]
+    is_optional: bool
+    default: Any
+    info: FieldInfo
+
+    def parse(self, text: str) -> Any:
+        """The value a user typed. Raises SettingsError naming the setting and its range."""
+        text = text.strip()
+        if self.is_optional and not text:
+            return None
+        try:
+            value: Any = {"true": True, "false": False}[text.lower()] if self.kind is bool else self.kind(text)
+        except (KeyError, ValueError):
+            raise SettingsError(f"{self.info.label}: {self.expectation}, not '{text}'") from None
+        return self.check(value)
+
+    def check(self, value: Any) -> Any:
+        """The value itself if it is legal. Raises SettingsError naming the setting and its range."""
+        if value is None and self.is_optional:
+            return None
+        if self.kind is float and type(value) is int:
+            value = float(value)
+        if type(value) is not self.kind or not self._is_in_range(value):
+            raise SettingsError(f"{self.info.label}: {self.expectation}, not {value!r}")
+        return value
+
+    def _is_in_range(self, value: Any) -> bool:
+        if self.choices:
+            return value in self.choices
+        if self.info.is_size:
+            return not value or _is_size(value)
+        if self.kind not in (int, float):
+            return True
+        low, high = self.info.minimum, self.info.maximum
+        is_above = low is None or (value > low if self.info.is_open else value >= low)
+        return is_above and (high is None or value <= high)
+
+    @property
+    def expectation(self) -> str:
+        """What a legal value is, in words."""
+        if self.choices:
+            return "one of " + ", ".join(self.choices)
+        if self.info.is_size:
+            return "a size like 16GiB, or nothing"
+        noun = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}[self.kind]
+        low, high = self.info.minimum, self.info.maximum
+        if low is not None and high is not None:
+            return f"{noun} {'above' if self.info.is_open else 'from'} {low:g} to {high:g}"
+        return noun if low is None else f"{noun}, {low:g} or more"
+
+
+def _is_size(text: str) -> bool:
+    try:
+        return parse_size(text) > 0
+    except HotslotError:
+        return False
+
+
+def _setting_field(name: str, hint: Any, default: Any, info: FieldInfo) -> SettingField:
+    options = get_args(hint) if get_origin(hint) is types.UnionType else (hint,)
+    inner = next(option for option in options if option is not type(None))
+    choices = get_args(inner) if get_origin(inner) is Literal else ()
+    return SettingField(name, str if choices else inner, choices, type(None) in options, default, info)
+
+
+def _setting_fields() -> tuple[SettingField, ...]:
+    hints = get_type_hints(Settings)
+    return tuple(_setting_field(f.name, hints[f.name], f.default, f.metadata["info"]) for f in fields(Settings))
+
+
+SETTING_FIELDS = _setting_fields()
+"""All settings in the order of the screen."""

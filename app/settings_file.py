@@ -1,0 +1,100 @@
+"""The TOML file that keeps the settings.
+
+A damaged file never stops the app: it is kept aside, and what is readable in it is used.
+"""
+
+import os
+import time
+import tomllib
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+
+from app.errors import SettingsError
+from app.settings import SETTING_FIELDS, Settings
+
+
+class SettingsFile:
+    """The TOML file that keeps what differs from the defaults; settings of other versions stay in it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def load(self) -> tuple[Settings, str | None]:
+        """Settings and, where something was wrong with the file, one line that says so. Never raises."""
+        try:
+            table = tomllib.loads(self.path.read_bytes().decode("utf-8"))
+        except (FileNotFoundError, NotADirectoryError):
+            return Settings(), None
+        except OSError as error:
+            return Settings(), f"Settings can't be read ({self.path}: {error.strerror}); the defaults are used."
+        except (UnicodeDecodeError, tomllib.TOMLDecodeError):
+            return Settings(), f"The settings file was damaged; the defaults are used and {self._set_aside()}."
+        settings, faults = _read_table(table)
+        if not faults:
+            return settings, None
+        notice = f"Settings: {'; '.join(faults)}. The default is used and {self._set_aside()}."
+        try:
+            self.save(settings)
+        except SettingsError:
+            notice += " The repaired file could not be written."
+        return settings, notice
+
+    def save(self, settings: Settings) -> None:
+        """Write atomically. Raises SettingsError."""
+        table = self._foreign_entries() | _changed_entries(settings)
+        partial = self.path.with_name(f"{self.path.name}.{os.getpid()}.part")
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with partial.open("wb") as file:
+                tomli_w.dump(table, file)
+                file.flush()
+                os.fsync(file.fileno())
+            partial.replace(self.path)
+        except OSError as error:
+            _remove_quietly(partial)
+            raise SettingsError(
+                f"Settings can't be saved ({self.path}: {error.strerror}); make it writable or set HOTSLOT_HOME."
+            ) from error
+
+    def _set_aside(self) -> str:
+        kept = self.path.with_name(f"{self.path.name}.corrupt-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}")
+        try:
+            self.path.replace(kept)
+        except OSError as error:
+            return f"it could not be moved aside ({error.strerror})"
+        return f"the old file is kept as {kept}"
+
+    def _foreign_entries(self) -> dict[str, Any]:
+        known = {setting.name for setting in SETTING_FIELDS}
+        try:
+            table = tomllib.loads(self.path.read_bytes().decode("utf-8"))
+        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError):
+            return {}
+        return {name: value for name, value in table.items() if name not in known}
+
+
+def _changed_entries(settings: Settings) -> dict[str, Any]:
+    defaults = asdict(Settings())
+    return {name: value for name, value in asdict(settings).items() if value != defaults[name] and value is not None}
+
+
+def _read_table(table: dict[str, Any]) -> tuple[Settings, list[str]]:
+    values: dict[str, Any] = {}
+    faults: list[str] = []
+    for setting in SETTING_FIELDS:
+        if setting.name in table:
+            try:
+                values[setting.name] = setting.check(table[setting.name])
+            except SettingsError as error:
+                faults.append(str(error))
+    return Settings(**values), faults
+
+
+def _remove_quietly(path: Path) -> None:
+    try:
+        path.unlink(missing_ok=True)
+    except OSError:
+        return

@@ -1,0 +1,116 @@
+"""One SQLite database: opened, brought up to date, used in transactions. Knows no table but the schema's version.
+
+Several instances share a file: WAL lets them read while one writes, the busy timeout lets writers wait for each other.
+"""
+
+import sqlite3
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from app.errors import StoreError
+from app.store.migrations import MIGRATIONS, Migration
+
+BUSY_TIMEOUT_S = 5.0
+
+
+class Database:
+    """A connection any thread may use, one at a time. Every failure is a `StoreError`."""
+
+    def __init__(self, connection: sqlite3.Connection, name: str) -> None:
+        self.name = name
+        self._connection = connection
+        self._lock = threading.RLock()
+
+    @classmethod
+    def open(cls, path: Path | None, migrations: Sequence[Migration] = MIGRATIONS) -> "Database":
+        """Open or create the file and migrate it; None is a database in memory. Raises StoreError."""
+        name = str(path) if path else "memory"
+        with _readable_errors(name):
+            if path is not None:
+                path.parent.mkdir(parents=True, exist_ok=True)
+            connection = sqlite3.connect(
+                path or ":memory:", timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False
+            )
+            connection.row_factory = sqlite3.Row
+            database = cls(connection, name)
+            try:
+                database._prepare(migrations)
+            except BaseException:
+                connection.close()
+                raise
+            return database
+
+    def _prepare(self, migrations: Sequence[Migration]) -> None:
+        self._connection.execute("PRAGMA foreign_keys = ON")
+        self._connection.execute("PRAGMA journal_mode = WAL")
+        self._connection.execute("PRAGMA synchronous = NORMAL")
+        if self._version() != len(migrations):
+            with self.transaction():
+                self._migrate(migrations)
+
+    def _version(self) -> int:
+        return int(self._connection.execute("PRAGMA user_version").fetchone()[0])
+
+    def _migrate(self, migrations: Sequence[Migration]) -> None:
+        """Run inside a write transaction, so of two starting instances the second finds nothing left to do."""
+        version = self._version()
+        if version > len(migrations):
+            raise StoreError(
+                f"The conversations in {self.name} were written by a newer Hotslot; update it, or set HOTSLOT_HOME."
+            )
+        for migration in migrations[version:]:
+            for statement in migration.statements:
+                self._connection.execute(statement)
+        self._connection.execute(f"PRAGMA user_version = {len(migrations)}")
+
+    @contextmanager
+    def transaction(self) -> Iterator[sqlite3.Connection]:
+        """All or nothing, also when the process dies in the middle."""
+        with self._lock, _readable_errors(self.name):
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._connection
+                self._connection.execute("COMMIT")
+            except BaseException:
+                # A full disk makes SQLite roll back by itself.
+                if self._connection.in_transaction:
+                    self._connection.execute("ROLLBACK")
+                raise
+
+    def read(self, sql: str, *values: Any) -> list[sqlite3.Row]:
+        """All rows of one query."""
+        with self._lock, _readable_errors(self.name):
+            return self._connection.execute(sql, values).fetchall()
+
+    def close(self) -> None:
+        """Close the connection; safe to call twice."""
+        with self._lock:
+            self._connection.close()
+
+
+@contextmanager
+def _readable_errors(name: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise StoreError(
+            f"Conversations can't be kept in {name} ({error.strerror}); make it writable or set HOTSLOT_HOME."
+        ) from error
+    except sqlite3.Error as error:
+        raise StoreError(_explain(name, error)) from error
+
+
+def _explain(name: str, error: sqlite3.Error) -> str:
+    code = (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF
+    if code in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR):
+        return f"The disk with {name} is full or failing ({error}); free some space, then go on."
+    if code in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT):
+        return f"The conversations in {name} are damaged ({error}); move the file away to start a new one."
+    if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+        return f"Another program holds {name}; close it and try again."
+    if code in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM):
+        return f"Conversations can't be kept in {name} ({error}); make it writable or set HOTSLOT_HOME."
+    return f"The conversations in {name} can't be used ({error}); see the log, or set HOTSLOT_HOME to start anew."
