@@ -1,0 +1,66 @@
+"""Opens a model folder as far as planning needs it: spec with measured weight facts, and tensor names. No torch."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from runtime.checkpoint.files import CheckpointFiles, read_json
+from runtime.checkpoint.inventory import Inventory, take_inventory
+from runtime.checkpoint.scales import check_scales
+from runtime.families.names import NameMap
+from runtime.families.registry import names_of, read_spec
+from runtime.record import RecordLayout
+from runtime.spec import ModelSpec, WeightFacts
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A folder whose every tensor was found, with the shape and format the model needs."""
+
+    files: CheckpointFiles
+    spec: ModelSpec
+    names: NameMap
+    inventory: Inventory
+
+
+def open_checkpoint(folder: Path, reads_scales: bool = True) -> Checkpoint:
+    """Open and check a model folder; nothing is allocated. Raises CheckpointError naming file, tensor and next step.
+
+    `reads_scales` also looks at every quantisation scale (a read of 1/9 of NVFP4 experts).
+    """
+    files = CheckpointFiles.open(Path(folder))
+    spec = read_spec(files.config, str(files.folder))
+    names = names_of(spec, files.entries)
+    # Where config and tensors disagree on tying, the tensors win: a head of its own is used.
+    if names.lm_head in files.entries:
+        spec = replace(spec, ties_embeddings=False)
+    inventory = take_inventory(files, spec, names)
+    spec = replace(spec, weights=_measure(files, spec, inventory), eos_token_ids=_stop_ids(files, spec))
+    if reads_scales:
+        check_scales(files, spec, names)
+    return Checkpoint(files, spec, names, inventory)
+
+
+def read_facts(folder: Path) -> ModelSpec:
+    """The model in `folder`, with weight facts measured from its headers. Raises CheckpointError."""
+    return open_checkpoint(folder, reads_scales=False).spec
+
+
+def _measure(files: CheckpointFiles, spec: ModelSpec, inventory: Inventory) -> WeightFacts:
+    layout = RecordLayout.build(spec.hidden_size, spec.moe.intermediate, inventory.expert_format)
+    return WeightFacts(
+        expert_format=inventory.expert_format,
+        record_bytes=layout.record_bytes,
+        dense_params=inventory.dense_params,
+        ngram_table_bytes=inventory.ngram_table_bytes,
+        checkpoint_bytes=files.total_bytes,
+        is_measured=True,
+    )
+
+
+def _stop_ids(files: CheckpointFiles, spec: ModelSpec) -> tuple[int, ...]:
+    """Stop ids of config.json, then those that only generation_config.json names (chat's end of turn)."""
+    path = files.folder / "generation_config.json"
+    extra = read_json(path).get("eos_token_id") if path.is_file() else None
+    candidates = extra if isinstance(extra, list) else [extra]
+    added = [item for item in candidates if type(item) is int and item not in spec.eos_token_ids]
+    return (*spec.eos_token_ids, *added)
