@@ -21,14 +21,16 @@ _REMOVED_RANGES = (
 _REPLACEMENTS = {chr(code): "" for first, last in _REMOVED_RANGES for code in range(first, last + 1)}
 _REPLACEMENTS |= dict.fromkeys(_LINE_BREAKS, "\n")
 _UNSAFE = frozenset(_REPLACEMENTS)
-_TRANSLATION = str.maketrans(_REPLACEMENTS)
+_TRANSLATION = {ord(character): replacement or None for character, replacement in _REPLACEMENTS.items()}
 _FEW = 16
-"""Up to this many different unsafe characters, replacing them one by one is faster than translating the text."""
+"""Up to this many different unsafe characters, replacing them one by one is faster than translating text that is not ASCII."""
 
 
 def clean(text: str) -> str:
     """`text` without anything a terminal acts on; the readable characters are unchanged."""
     text = text.replace("\r\n", "\n")
+    if text.isascii():
+        return text.translate(_TRANSLATION)
     found = _UNSAFE.intersection(text)
     if len(found) > _FEW:
         return text.translate(_TRANSLATION)

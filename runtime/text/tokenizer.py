@@ -99,7 +99,9 @@ def _byte_table(vocab: dict[str, int], source: str) -> dict[int, bytes]:
     try:
         return {token_id: bytes_of(token) for token, token_id in vocab.items()}
     except KeyError as error:
-        raise CheckpointError(f"{source}: character {error} is outside the byte-level alphabet; download it again") from None
+        raise CheckpointError(
+            f"{source}: character {error} is outside the byte-level alphabet; download it again"
+        ) from None
 
 
 def _without_surrogates(text: str) -> str:
