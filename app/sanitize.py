@@ -23,7 +23,7 @@ _REPLACEMENTS |= dict.fromkeys(_LINE_BREAKS, "\n")
 _UNSAFE = frozenset(_REPLACEMENTS)
 _TRANSLATION = {ord(character): replacement or None for character, replacement in _REPLACEMENTS.items()}
 _FEW = 16
-"""Up to this many different unsafe characters, replacing them one by one is faster than translating text that is not ASCII."""
+"""Replacing up to this many different characters one by one is faster than translating text that is not ASCII."""
 
 
 def clean(text: str) -> str:

@@ -16,7 +16,7 @@ import jinja2
 
 from runtime.errors import CheckpointError, RequestError
 from runtime.protocol import ChatMessage, ToolSchema
-from runtime.text.output_parser import CLOSE_THINK, OPEN_THINK
+from runtime.text.output_parser import OPEN_THINK
 from runtime.text.spans import Span, SpellingGuard
 from runtime.text.template_sandbox import SandboxedTemplate
 from runtime.text.tokenizer import Tokenizer

@@ -74,7 +74,7 @@ class SandboxedTemplate:
 class _Environment(ImmutableSandboxedEnvironment):
     intercepted_binops = frozenset({"+", "*", "%", "**"})
 
-    def call(self, context: Context, called: Any, /, *args: Any, **kwargs: Any) -> Any:  # type: ignore[override]
+    def call(self, context: Context, called: Any, /, *args: Any, **kwargs: Any) -> Any:
         _budget_of(context).step()
         return super().call(context, called, *args, **kwargs)
 
