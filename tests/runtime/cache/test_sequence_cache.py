@@ -1,4 +1,4 @@
-"""Promises of page and row ownership: no leak, no double owner, no write to a shared page, reuse of the longest prefix."""
+"""Promises of page and row ownership: no leak, one owner a row, no write to a shared page, longest prefix."""
 
 import random
 
@@ -120,7 +120,8 @@ def test_random_operations_keep_every_sequence_intact(seed: int) -> None:
     for number in range(400):
         if len(running) < 2 and rng.random() < 0.3:
             base = rng.choice(histories)
-            prompt = base[: rng.choice([len(base), rng.randint(0, len(base))])] + (rng.randrange(4),)
+            cut = rng.choice([len(base), rng.randint(0, len(base))])
+            prompt = (*base[:cut], rng.randrange(4))
             if len(prompt) > 4 * PAGE_TOKENS:
                 continue
             name = f"s{number}"

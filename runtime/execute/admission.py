@@ -1,0 +1,118 @@
+"""Commands to work: renders and checks a request before anything is computed. Raises RequestError, computes nothing."""
+
+from pathlib import Path
+
+import torch
+
+from runtime.errors import RequestError
+from runtime.execute.answer import Answer
+from runtime.execute.harvest import Harvest
+from runtime.execute.scoring import LogitsFile, Scoring
+from runtime.options import SamplingOptions
+from runtime.protocol import CountTokens, Generate, Score
+from runtime.schedule.request import Sequence
+from runtime.text.chat_template import ChatTemplate, RenderedPrompt
+from runtime.text.output_parser import OutputParser
+from runtime.text.stop_rules import StopRules
+from runtime.text.tokenizer import Tokenizer
+
+
+class Admission:
+    """Turns `Generate` and `Score` into work for a model with `context_tokens` and `vocab_size`.
+
+    `tokenizer` and `template` are None for a folder without them; such a model can only score ids.
+    """
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer | None,
+        template: ChatTemplate | None,
+        stop_ids: frozenset[int],
+        context_tokens: int,
+        vocab_size: int,
+        device: torch.device,
+    ) -> None:
+        self._tokenizer = tokenizer
+        self._template = template
+        self._stop_ids = stop_ids
+        self._context_tokens = context_tokens
+        self._vocab_size = vocab_size
+        self._device = device
+
+    def answer(self, request: Generate, now_s: float) -> Answer:
+        """Work for a chat request. Raises RequestError: no messages, no template, or too long (with both numbers)."""
+        tokenizer, template = self._chat_parts()
+        prompt = self._render(request)
+        num_prompt = len(prompt.ids)
+        if num_prompt >= self._context_tokens:
+            raise RequestError(
+                f"The prompt has {num_prompt} tokens, but the context holds {self._context_tokens} with the answer; "
+                "shorten it, start a new chat, or load the model with a larger context."
+            )
+        room = self._context_tokens - num_prompt
+        sampling: SamplingOptions = request.sampling
+        sequence = Sequence(request.request_id, prompt.ids, save_point=prompt.num_history_tokens)
+        harvest = Harvest(
+            request.request_id,
+            tokenizer,
+            StopRules(self._stop_ids, sampling.stop),
+            OutputParser(template.tool_style, request.tools, prompt.opens_reasoning),
+        )
+        max_new_tokens = room if sampling.max_tokens is None else min(room, sampling.max_tokens)
+        return Answer(sequence, sampling, harvest, max_new_tokens, now_s, self._device)
+
+    def count_tokens(self, request: CountTokens) -> int:
+        """Length of the rendered prompt."""
+        return len(self._render(request).ids)
+
+    def scoring(self, request: Score, now_s: float) -> Scoring:
+        """Work for a scoring request. Raises RequestError naming what is wrong with the tokens or the file."""
+        token_ids = self._score_ids(request)
+        if not token_ids:
+            raise RequestError("There are no tokens to score; give at least one token or a text that is not empty.")
+        if len(token_ids) > self._context_tokens:
+            raise RequestError(
+                f"There are {len(token_ids)} tokens to score, but the context holds {self._context_tokens}; "
+                "shorten the text or load the model with a larger context."
+            )
+        unknown = next((token for token in token_ids if not 0 <= token < self._vocab_size), None)
+        if unknown is not None:
+            raise RequestError(
+                f"Token id {unknown} is not below the vocabulary size {self._vocab_size}; check the ids."
+            )
+        if request.chunk_tokens is not None and request.chunk_tokens < 1:
+            raise RequestError(f"A chunk of {request.chunk_tokens} tokens makes no progress; use 1 or more.")
+        path = request.logits_path
+        logits_file = None if path is None else LogitsFile(Path(path), len(token_ids), self._vocab_size)
+        sequence = Sequence(
+            request.request_id,
+            token_ids,
+            is_scored=True,
+            is_fed_by_decode=request.by_decode,
+            chunk_tokens=request.chunk_tokens,
+        )
+        return Scoring(sequence, logits_file, now_s)
+
+    def _score_ids(self, request: Score) -> tuple[int, ...]:
+        if (request.token_ids is None) == (request.text is None):
+            raise RequestError("Give either token ids or a text to score.")
+        if request.text is None:
+            return tuple(request.token_ids or ())
+        if self._tokenizer is None:
+            raise RequestError(
+                "This model folder has no tokenizer.json, so it can't score text; give token ids instead."
+            )
+        return tuple(self._tokenizer.encode_text(request.text))
+
+    def _chat_parts(self) -> tuple[Tokenizer, ChatTemplate]:
+        if self._tokenizer is None:
+            raise RequestError("This model folder has no tokenizer.json, so it can't chat; choose a complete model.")
+        if self._template is None:
+            raise RequestError("This model folder has no chat template, so it can't chat; choose a chat model.")
+        return self._tokenizer, self._template
+
+    def _render(self, request: Generate | CountTokens) -> RenderedPrompt:
+        _, template = self._chat_parts()
+        if not request.messages:
+            raise RequestError("There is no message to answer; write one first.")
+        return template.encode(request.messages, request.tools, request.thinking)

@@ -1,0 +1,115 @@
+"""One answer being generated: draws its tokens, harvests their text, knows why it ends. Owns the request's timing."""
+
+import torch
+
+from runtime.execute.harvest import Harvest
+from runtime.execute.sampler import sample
+from runtime.options import SamplingOptions
+from runtime.protocol import (
+    Cancelled,
+    EngineStats,
+    Event,
+    Finished,
+    FinishReason,
+    PrefillProgressed,
+    PromptAccepted,
+    RequestStats,
+    Usage,
+)
+from runtime.schedule.request import Sequence
+from runtime.schedule.step_plan import PlannedSegment
+from runtime.telemetry.stopwatch import RequestTiming
+
+
+class Answer:
+    """Implements `Work` for `Generate`."""
+
+    def __init__(
+        self,
+        sequence: Sequence,
+        sampling: SamplingOptions,
+        harvest: Harvest,
+        max_new_tokens: int,
+        accepted_s: float,
+        device: torch.device,
+    ) -> None:
+        self.sequence = sequence
+        self._sampling = sampling
+        self._harvest = harvest
+        self._max_new_tokens = max_new_tokens
+        self._timing = RequestTiming(accepted_s)
+        self._generator = torch.Generator(device=device)
+        if sampling.seed is None:
+            self._generator.seed()
+        else:
+            # Torch takes 64 bits; any integer a user gives is as good as any other.
+            self._generator.manual_seed(sampling.seed % 2**63)
+
+    @property
+    def is_over(self) -> bool:
+        return self._harvest.is_stopped or len(self.sequence.generated_ids) >= self._max_new_tokens
+
+    def started(self) -> list[Event]:
+        """The prompt's size and how much of it was cached."""
+        return [PromptAccepted(self.sequence.sequence_id, len(self.sequence.prompt_ids), self.sequence.num_cached)]
+
+    def take(self, segment: PlannedSegment, logits: torch.Tensor, step_s: float, now_s: float) -> list[Event]:
+        """Prefill progress, or the events of one sampled token."""
+        events: list[Event] = []
+        num_prompt = len(self.sequence.prompt_ids)
+        if segment.start < num_prompt:
+            self._timing.prefilled(now_s - step_s, len(segment.token_ids))
+            events.append(PrefillProgressed(self.sequence.sequence_id, segment.end, num_prompt))
+        if segment.logit_offsets:
+            events.extend(self._draw(logits, now_s))
+        return events
+
+    def _draw(self, logits: torch.Tensor, now_s: float) -> list[Event]:
+        generated = self.sequence.generated_ids
+        token_ids, _ = sample(logits, [self._sampling], [generated], [self._generator])
+        token_id = int(token_ids[0])
+        generated.append(token_id)
+        self._timing.generated(now_s)
+        events: list[Event] = list(self._harvest.push(token_id))
+        if self.is_over and not self._harvest.is_stopped:
+            events.extend(self._harvest.finish())
+        return events
+
+    def finished(self, stats: EngineStats) -> Finished:
+        """The whole answer."""
+        return Finished(
+            self.sequence.sequence_id,
+            self._finish_reason(),
+            self._usage(),
+            self._request_stats(stats),
+            tuple(self.sequence.generated_ids),
+            self._harvest.text,
+            self._harvest.reasoning,
+            self._harvest.tool_calls,
+            self._harvest.stopped_by,
+        )
+
+    def cancelled(self, stats: EngineStats) -> Cancelled:
+        """What had been produced."""
+        return Cancelled(
+            self.sequence.sequence_id,
+            self._usage(),
+            self._request_stats(stats),
+            tuple(self.sequence.generated_ids),
+            self._harvest.text,
+            self._harvest.reasoning,
+        )
+
+    def discard(self) -> None:
+        """Nothing lies outside this object."""
+
+    def _finish_reason(self) -> FinishReason:
+        if self._harvest.tool_calls:
+            return "tool_calls"
+        return "stop" if self._harvest.is_stopped else "length"
+
+    def _usage(self) -> Usage:
+        return Usage(len(self.sequence.prompt_ids), self.sequence.num_cached, len(self.sequence.generated_ids))
+
+    def _request_stats(self, stats: EngineStats) -> RequestStats:
+        return RequestStats(self._timing.ttft_s, self._timing.prefill_tok_s, self._timing.decode_tok_s, stats)

@@ -1,0 +1,194 @@
+"""Wires the engine: commands in, steps, events out. Deciding is the scheduler's, running is `forward`'s.
+
+Owns the set of accepted requests and the promise that each ends in exactly one last event.
+"""
+
+import logging
+import time
+from collections.abc import Callable
+
+import torch
+
+from runtime.errors import EngineError, HotslotError, RequestError
+from runtime.execute.load import LoadedModel, load_model
+from runtime.execute.work import Work
+from runtime.protocol import (
+    Cancel,
+    Command,
+    CountTokens,
+    Event,
+    Failed,
+    Generate,
+    GetStats,
+    LoadFailed,
+    LoadModel,
+    Score,
+    StatsReported,
+    TokensCounted,
+)
+from runtime.schedule.step_plan import StepPlan
+from runtime.telemetry.process_memory import resident_bytes
+
+_STATS_INTERVAL_S = 0.2
+_logger = logging.getLogger("hotslot.engine")
+
+
+class Engine:
+    """One model and the requests it works on. `step` computes at most one chunk or one token of each."""
+
+    def __init__(self, send: Callable[[Event], None]) -> None:
+        self._send = send
+        self._base_rss_bytes = resident_bytes()
+        self._model: LoadedModel | None = None
+        self._work: dict[str, Work] = {}
+        self._stats_sent_s = 0.0
+
+    @property
+    def is_loaded(self) -> bool:
+        return self._model is not None
+
+    @property
+    def is_idle(self) -> bool:
+        """No step is left to run."""
+        return self._model is None or self._model.scheduler.is_idle
+
+    def handle(self, command: Command) -> None:
+        """Act on one command. Never raises: what goes wrong becomes the command's last event."""
+        if isinstance(command, LoadModel):
+            self._load(command)
+        elif isinstance(command, Cancel):
+            self._cancel(command.request_id)
+        elif not isinstance(command, Generate | Score | CountTokens | GetStats):
+            _logger.error("ignored a %s", type(command).__name__)
+        else:
+            try:
+                self._accept(command)
+            except HotslotError as error:
+                self._send(Failed(command.request_id, str(error), type(error).__name__))
+            except Exception as error:
+                _logger.exception("a %s failed", type(command).__name__)
+                self._send(Failed(command.request_id, _one_line("The request could not be read", error)))
+
+    def step(self) -> None:
+        """Run one planned step, if there is anything to do. Never raises."""
+        if self._model is None or self.is_idle:
+            return
+        try:
+            self._run_step(self._model)
+        except Exception as error:
+            _logger.exception("a step failed")
+            self._abandon(self._model, _one_line("The engine could not compute this answer", error))
+
+    # ---- commands
+
+    def _load(self, command: LoadModel) -> None:
+        try:
+            if self._model is not None:
+                raise EngineError("This engine has a model already; start another one.")
+            self._model = load_model(command.options, self._base_rss_bytes, self._send)
+        except HotslotError as error:
+            self._send(LoadFailed(str(error), type(error).__name__))
+        except Exception as error:
+            _logger.exception("loading failed")
+            self._send(LoadFailed(_one_line(f"{command.options.model_path} could not be loaded", error)))
+        else:
+            self._send(self._model.loaded_event())
+
+    def _accept(self, command: Generate | Score | CountTokens | GetStats) -> None:
+        model = self._loaded_model()
+        if isinstance(command, GetStats):
+            self._send(StatsReported(command.request_id, model.stats()))
+        elif isinstance(command, CountTokens):
+            self._send(TokensCounted(command.request_id, model.admission.count_tokens(command)))
+        elif command.request_id in self._work:
+            raise RequestError(f"Request {command.request_id} is running already.")
+        else:
+            now_s = time.monotonic()
+            accept = model.admission.answer if isinstance(command, Generate) else model.admission.scoring
+            work: Work = accept(command, now_s)  # type: ignore[operator]
+            self._work[command.request_id] = work
+            model.scheduler.submit(work.sequence)
+
+    def _loaded_model(self) -> LoadedModel:
+        if self._model is None:
+            raise EngineError("No model is loaded; load one first.")
+        return self._model
+
+    def _cancel(self, request_id: str) -> None:
+        work = self._work.pop(request_id, None)
+        if work is None:
+            return
+        model = self._loaded_model()
+        model.scheduler.finish(request_id)
+        self._send(work.cancelled(model.stats()))
+
+    # ---- steps
+
+    def _run_step(self, model: LoadedModel) -> None:
+        started_s = time.monotonic()
+        for sequence in model.scheduler.admit():
+            self._send_all(self._work[sequence.sequence_id].started())
+        plan = model.scheduler.plan()
+        if plan is None:
+            return
+        logits = model.forward.run(plan)
+        model.scheduler.complete(plan)
+        num_wanted = self._take(model, plan, logits, started_s)
+        now_s = time.monotonic()
+        if num_wanted:
+            model.meter.add(now_s, now_s - started_s, num_wanted, plan.is_decode)
+        self._report(model, now_s)
+
+    def _take(self, model: LoadedModel, plan: StepPlan, logits: torch.Tensor, started_s: float) -> int:
+        """Hand each segment's logits to its request; returns how many tokens some request still wanted."""
+        row = num_wanted = 0
+        for segment in plan.segments:
+            rows = logits[row : row + len(segment.logit_offsets)]
+            row += len(rows)
+            work = self._work.get(segment.sequence_id)
+            if work is None:
+                continue
+            num_wanted += len(segment.token_ids)
+            now_s = time.monotonic()
+            self._send_all(work.take(segment, rows, now_s - started_s, now_s))
+            if work.is_over:
+                self._finish(model, segment.sequence_id)
+        return num_wanted
+
+    def _finish(self, model: LoadedModel, request_id: str) -> None:
+        work = self._work[request_id]
+        try:
+            event = work.finished(model.stats())
+        except HotslotError as error:
+            event = Failed(request_id, str(error), type(error).__name__)
+        del self._work[request_id]
+        model.scheduler.finish(request_id)
+        self._send(event)
+
+    def _report(self, model: LoadedModel, now_s: float) -> None:
+        if now_s - self._stats_sent_s >= _STATS_INTERVAL_S and self._work:
+            self._stats_sent_s = now_s
+            self._send(StatsReported("", model.stats()))
+
+    def _abandon(self, model: LoadedModel, message: str) -> None:
+        """A step failed midway: end every running request, keep the queue, go on with clean caches."""
+        for request_id in model.scheduler.abandon():
+            work = self._work.pop(request_id, None)
+            if work is not None:
+                work.discard()
+                self._send(Failed(request_id, message))
+        model.reset_after_failure()
+
+    def _send_all(self, events: list[Event]) -> None:
+        for event in events:
+            self._send(event)
+
+
+def _one_line(what: str, error: Exception) -> str:
+    """A line for a person; the traceback is in the log."""
+    detail = " ".join(str(error).split())
+    if len(detail) > 200:
+        detail = detail[:200] + "…"
+    return (
+        f"{what} ({type(error).__name__}: {detail}); the engine log has the details. Send the message again to retry."
+    )

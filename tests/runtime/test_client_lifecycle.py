@@ -1,0 +1,123 @@
+"""Promises about the engine process that need no model: it starts anywhere, dies with its app, is missed loudly."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from runtime.client import EngineClient
+from runtime.errors import CheckpointError, EngineError, HotslotError
+from runtime.options import EngineOptions
+from runtime.protocol import ChatMessage, Generate
+
+REPO = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def client(tmp_path: Path) -> Iterator[EngineClient]:
+    engine = EngineClient(EngineOptions(tmp_path / "no-such-model"), log_path=tmp_path / "log" / "engine.log")
+    yield engine
+    engine.close()
+
+
+def wait_until_gone(process_id: int, seconds: float) -> bool:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if not psutil.pid_exists(process_id) or psutil.Process(process_id).status() == psutil.STATUS_ZOMBIE:
+            return True
+        time.sleep(0.02)
+    return False
+
+
+def test_a_load_that_fails_raises_its_error_and_ends_the_process(client: EngineClient) -> None:
+    client.start()
+    with pytest.raises(CheckpointError, match="no-such-model"):
+        client.load()
+    assert client.process_id is not None
+    assert wait_until_gone(client.process_id, 2)
+    assert not client.is_alive
+
+
+def test_killed_process_ends_every_call_with_one_line(client: EngineClient) -> None:
+    client.start()
+    assert client.process_id is not None
+    os.kill(client.process_id, signal.SIGKILL)
+    with pytest.raises(EngineError, match=r"ended unexpectedly \(signal 9\); send the message again"):
+        client.load()
+    with pytest.raises(EngineError, match="signal 9"):
+        client.generate(Generate("r", (ChatMessage("user", "hello"),)))
+    client.cancel("r")
+    assert not client.is_alive
+
+
+def test_close_is_quick_and_twice_is_fine(client: EngineClient) -> None:
+    client.start()
+    started = time.monotonic()
+    client.close()
+    client.close()
+    assert time.monotonic() - started < 2.5
+    with pytest.raises(EngineError):
+        client.stats()
+
+
+def test_work_before_loading_is_refused(client: EngineClient) -> None:
+    client.start()
+    events = list(client.generate(Generate("r", (ChatMessage("user", "hello"),))))
+    assert [type(event).__name__ for event in events] == ["Failed"]
+    with pytest.raises(HotslotError, match="load"):
+        client.stats()
+
+
+def test_starts_from_any_folder_and_ignores_what_lies_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("runtime", "torch", "pickle"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('wrong module')")
+    monkeypatch.chdir(tmp_path)
+    engine = EngineClient(EngineOptions(Path("missing")))
+    engine.start()
+    with pytest.raises(CheckpointError, match="missing"):
+        engine.load()
+    engine.close()
+
+
+@pytest.mark.parametrize("delay_s", [0.0, 2.5])
+def test_engine_ends_when_its_app_is_killed(tmp_path: Path, delay_s: float) -> None:
+    """Killed while the engine still imports, and once it waits for commands."""
+    program = textwrap.dedent(
+        """
+        import threading, time
+        from pathlib import Path
+        from runtime.client import EngineClient
+        from runtime.options import EngineOptions
+        client = EngineClient(EngineOptions(Path("x")))
+        starter = threading.Thread(target=client.start)
+        starter.start(); starter.join()
+        print(client.process_id, flush=True)
+        time.sleep(60)
+        """
+    )
+    app = subprocess.Popen([sys.executable, "-c", program], cwd=REPO, stdout=subprocess.PIPE, text=True)
+    assert app.stdout is not None
+    engine_id = int(app.stdout.readline())
+    time.sleep(delay_s)
+    assert psutil.pid_exists(engine_id)
+    app.kill()
+    app.wait()
+    assert wait_until_gone(engine_id, 2)
+
+
+def test_terminal_interrupt_leaves_the_engine_alone(client: EngineClient) -> None:
+    client.start()
+    assert client.process_id is not None
+    assert os.getsid(client.process_id) != os.getsid(0)
+
+
+def test_client_imports_no_torch() -> None:
+    code = "import runtime.client, sys; assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], cwd=REPO, check=True)
