@@ -9,3 +9,15 @@ class SettingsError(HotslotError):
 
 class StoreError(HotslotError):
     """The conversation database can't be opened or written."""
+
+
+class ModelNameError(HotslotError):
+    """`--model` names nothing that can be used here."""
+
+
+class AttachmentError(HotslotError):
+    """A file can't go with a message: missing, unreadable, not text, too large."""
+
+
+class TurnInProgressError(HotslotError):
+    """A chat does one thing at a time."""

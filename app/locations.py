@@ -43,6 +43,10 @@ class Locations:
     def log_file(self) -> Path:
         return self.log_dir / "hotslot.log"
 
+    @property
+    def engine_log_file(self) -> Path:
+        return self.log_dir / "engine.log"
+
 
 def asset_path(name: str) -> Path:
     """`assets/<name>`, in a checkout and in an installed wheel alike; it may not exist."""

@@ -15,7 +15,7 @@ Thinking = Literal["auto", "on", "off"]
 class FieldInfo:
     """Words and range of one setting; `minimum` is exclusive where `is_open`."""
 
-    group: Literal["chat", "sampling", "engine"]
+    group: Literal["chat", "sampling", "engine", "screen"]
     label: str
     help: str
     minimum: float | None = None
@@ -63,7 +63,9 @@ class Settings:
     seed: int | None = field(
         default=None, metadata=_about("sampling", "Seed", "The same seed gives the same text", 0, 2**63 - 1)
     )
-    max_tokens: int | None = field(default=None, metadata=_about("sampling", "Longest answer", "In tokens", 1))
+    max_tokens: int | None = field(
+        default=None, metadata=_about("sampling", "Longest answer", "Most tokens of one answer", 1)
+    )
     overlap: bool = field(
         default=True, metadata=_about("engine", "Overlap", "Compute the shared expert while missing experts are copied")
     )
@@ -73,18 +75,28 @@ class Settings:
     device: Literal["auto", "cpu", "cuda"] = field(
         default="auto", metadata=_about("engine", "Device", "Where the model runs")
     )
+    dtype: Literal["auto", "fp32"] = field(
+        default="auto",
+        metadata=_about("engine", "Precision", "fp32 is a slow check mode on CUDA; the CPU always uses it"),
+    )
     vram: str = field(
         default="",
         metadata=_about("engine", "VRAM limit", "Like 16GiB; on CPU it limits the expert slots", is_size=True),
     )
-    slots: int | None = field(default=None, metadata=_about("engine", "Expert slots", "Empty: as many as fit", 1))
-    context: int | None = field(default=None, metadata=_about("engine", "Context", "Longest chat in tokens", 1))
+    slots: int | None = field(
+        default=None, metadata=_about("engine", "Expert slots", "Exactly this many; otherwise as many as fit", 1)
+    )
+    context: int | None = field(
+        default=None, metadata=_about("engine", "Context", "Most tokens of one chat; otherwise what fits", 1)
+    )
+    theme: str = field(default="hotslot-dark", metadata=_about("screen", "Theme", "Colours of the screen"))
 
     def engine_options(self, model_path: Path) -> EngineOptions:
         """How the engine loads the model; a change of any of it needs a new start."""
         return EngineOptions(
             model_path=model_path,
             device=self.device,
+            dtype=self.dtype,
             policy=self.policy,
             overlap=self.overlap,
             vram_bytes=parse_size(self.vram) if self.vram else None,

@@ -14,7 +14,7 @@ from app.chat.events import EngineReady, NoticeShown, StatsUpdated, TurnEnded, T
 from app.chat.transcript import Transcript
 from app.chat.turn import Answer, Turn
 from app.engine import Engine
-from app.errors import HotslotError
+from app.errors import HotslotError, TurnInProgressError
 from app.messages import Attachment, Conversation, Message, new_id
 from app.sanitize import clean, clean_line
 from app.settings import Settings
@@ -76,12 +76,12 @@ class ChatSession:
         return self._is_busy
 
     def new(self) -> None:
-        """Leave this conversation; the next message begins another. Raises HotslotError during a turn."""
+        """Leave this conversation; the next message begins another. Raises TurnInProgressError."""
         self._refuse_if_busy()
         self._transcript.clear()
 
     def open(self, conversation_id: str) -> None:
-        """Go on with a stored conversation. Raises StoreError, or HotslotError during a turn."""
+        """Go on with a stored conversation. Raises StoreError, or TurnInProgressError."""
         self._refuse_if_busy()
         self._transcript.open(conversation_id)
 
@@ -255,7 +255,7 @@ class ChatSession:
 
     def _refuse_if_busy(self) -> None:
         if self._is_busy:
-            raise HotslotError("An answer is still coming; stop it or wait for its end.")
+            raise TurnInProgressError("An answer is still coming; stop it or wait for its end.")
 
     def _note_stats(self, stats: EngineStats) -> None:
         self.stats = self._new_stats = stats

@@ -45,6 +45,14 @@ class Store:
         return cls(Database.open(path), is_in_memory=False)
 
     @classmethod
+    def open_or_in_memory(cls, path: Path) -> tuple["Store", str | None]:
+        """The store of `path`, or one in memory with the line that tells the user why."""
+        try:
+            return cls.open(path), None
+        except StoreError as error:
+            return cls.in_memory(), f"{error} Until then chats are not saved."
+
+    @classmethod
     def in_memory(cls) -> "Store":
         """A store that lasts as long as the process."""
         return cls(Database.open(None), is_in_memory=True)

@@ -1,0 +1,93 @@
+"""The command line: parses, runs one command, and turns every way it can end into an exit status.
+
+0 done, 1 failed with one readable line, 2 wrong usage, 130 interrupted, 141 when the reader of a pipe has gone.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
+from typing import NoReturn
+
+from app.commands import ask, doctor, models, plan, score, screen
+from app.commands.context import CommandContext
+from app.commands.options import add_chat_options, add_engine_options, add_model_option
+from app.console import silence_broken_pipe
+from app.errors import HotslotError
+from app.failure_log import log_failure
+from app.locations import Locations
+from app.sanitize import clean_line
+from runtime.errors import UsageError
+
+FAILED, WRONG_USAGE, INTERRUPTED, PIPE_GONE = 1, 2, 130, 141
+
+
+class _Parser(argparse.ArgumentParser):
+    """Says what is wrong in one line."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{message.removeprefix('argument ')}; see: {self.prog} --help")
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """All commands and options of this release."""
+    parser = _Parser(
+        prog="hotslot",
+        description="Chat with mixture-of-experts models that are bigger than the GPU. Without a command: the screen.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"hotslot {hotslot_version()}")
+    add_model_option(parser)
+    add_chat_options(parser)
+    add_engine_options(parser)
+    parser.set_defaults(run=screen.run)
+    commands = parser.add_subparsers(metavar="COMMAND", title="commands")
+    for command in (ask, score, plan, models, doctor):
+        command.add_parser(commands)
+    return parser
+
+
+def hotslot_version() -> str:
+    try:
+        return version("hotslot")
+    except PackageNotFoundError:
+        return "from a checkout"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command. Never raises but for `--help` and `--version`, which exit with status 0."""
+    try:
+        return _run(argv)
+    except UsageError as error:
+        return _end_with(str(error), WRONG_USAGE)
+    except HotslotError as error:
+        return _end_with(str(error), FAILED)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        silence_broken_pipe()
+        return PIPE_GONE
+    except Exception as error:
+        return _end_with(_report(error), FAILED)
+
+
+def _run(argv: Sequence[str] | None) -> int:
+    arguments = build_parser().parse_args(argv)
+    status: int = arguments.run(CommandContext.build(arguments), arguments)
+    return status
+
+
+def _end_with(line: str, status: int) -> int:
+    with suppress(OSError):  # Nobody may be left to read it.
+        print(f"hotslot: {clean_line(line)}", file=sys.stderr, flush=True)
+    return status
+
+
+def _report(error: Exception) -> str:
+    """The line for an error nobody foresaw; its traceback goes to the log."""
+    log_file = Locations.resolve().log_file
+    kind = type(error).__name__
+    if log_failure(log_file, error):
+        return f"Something unexpected went wrong ({kind}); please report it with {log_file}."
+    return f"Something unexpected went wrong ({kind}: {error}); please report it."

@@ -1,0 +1,1 @@
+"""One file per command of the command line; `app/cli.py` parses and calls them."""

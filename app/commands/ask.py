@@ -1,0 +1,197 @@
+"""`hotslot ask`: one question, one answer, nothing kept. The same chat core as the screen, over a store in memory."""
+
+import argparse
+import asyncio
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import aclosing, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from app.chat.attachments import decode_text, read_attachment
+from app.chat.events import (
+    AnswerTextStreamed,
+    EngineStarting,
+    NoticeShown,
+    PrefillAdvanced,
+    ToolCallRejected,
+    ToolCallShown,
+    TurnEnded,
+    TurnEvent,
+)
+from app.chat.session import ChatSession
+from app.commands.context import CommandContext
+from app.commands.options import add_chat_options, add_engine_options, add_model_option
+from app.console import Console
+from app.engine import LocalEngine
+from app.messages import Attachment
+from app.sanitize import clean_line
+from app.store.conversations import Store
+from runtime.errors import EngineError, UsageError
+from runtime.protocol import EngineStats, RequestStats, ToolCall
+
+INTERRUPTED = 130
+
+
+def add_parser(commands: Any) -> None:
+    parser = commands.add_parser("ask", help="ask one question and print the answer", allow_abbrev=False)
+    add_model_option(parser)
+    parser.add_argument("--file", action="append", default=[], metavar="F", help="a text file to go with the question")
+    parser.add_argument("--json", action="store_true", help="print one JSON object at the end")
+    parser.add_argument("prompt", metavar="PROMPT", nargs="?", help="the question, or - to read it from stdin")
+    add_chat_options(parser)
+    add_engine_options(parser)
+    parser.set_defaults(run=run)
+
+
+def run(context: CommandContext, arguments: argparse.Namespace) -> int:
+    context.tell_settings_notice()
+    console = context.console
+    attachments = list(_read_files(arguments.file, console))
+    prompt = _read_prompt(arguments.prompt, bool(attachments), console)
+    if not prompt.strip() and not attachments:
+        raise UsageError("The prompt is empty; write a question, or - to read it from stdin.")
+    model_path = context.model_path()
+    return asyncio.run(_ask(context, model_path, prompt, attachments, arguments.json))
+
+
+def _read_files(names: list[str], console: Console) -> Iterator[Attachment]:
+    for name in names:
+        attachment, notice = read_attachment(Path(name))
+        if notice:
+            console.notice(notice)
+        yield attachment
+
+
+def _read_prompt(prompt: str | None, has_files: bool, console: Console) -> str:
+    if prompt is None and has_files:
+        return ""
+    if prompt is None:
+        raise UsageError("There is no prompt; write a question, or - to read it from stdin.")
+    if prompt != "-":
+        return prompt
+    data = sys.stdin.buffer.read() if sys.stdin is not None else b""
+    if not data:
+        return ""
+    text, notice = decode_text(data, "stdin")
+    if notice:
+        console.notice(notice)
+    return text
+
+
+async def _ask(
+    context: CommandContext, model_path: Path, prompt: str, attachments: list[Attachment], is_json: bool
+) -> int:
+    engine = LocalEngine(context.locations.engine_log_file)
+    session = ChatSession(engine, Store.in_memory(), context.settings, model_path)
+    printer = _Printer(context.console, is_json)
+    try:
+        with _interrupt_cancels(session):
+            async with aclosing(session.send(prompt, attachments)) as events:
+                async for event in events:
+                    printer.show(event)
+    finally:
+        await session.close()
+    assert printer.end is not None
+    return _conclude(context.console, session, printer.end, is_json)
+
+
+@contextmanager
+def _interrupt_cancels(session: ChatSession) -> Iterator[None]:
+    """The first Ctrl-C cancels the turn, which keeps the partial answer; the second ends the program."""
+    loop = asyncio.get_running_loop()
+    cancels: list[asyncio.Task[None]] = []
+
+    def cancel() -> None:
+        loop.remove_signal_handler(signal.SIGINT)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        cancels.append(loop.create_task(session.cancel()))
+
+    # Where the loop can't handle signals, Ctrl-C ends the program at once.
+    with suppress(NotImplementedError):
+        loop.add_signal_handler(signal.SIGINT, cancel)
+    try:
+        yield
+    finally:
+        with suppress(NotImplementedError):
+            loop.remove_signal_handler(signal.SIGINT)
+
+
+class _Printer:
+    """Shows the events of one turn as they come; remembers its end."""
+
+    def __init__(self, console: Console, is_json: bool) -> None:
+        self._console = console
+        self._is_json = is_json
+        self.end: TurnEnded | None = None
+
+    def show(self, event: TurnEvent) -> None:
+        match event:
+            case EngineStarting(phase, fraction):
+                self._console.progress(f"Loading the model ({phase}) {fraction:.0%}")
+            case PrefillAdvanced(done, total) if done < total:
+                self._console.progress(f"Reading the prompt: {done} of {total} tokens")
+            case AnswerTextStreamed(channel, text) if not self._is_json:
+                (self._console.answer if channel == "text" else self._console.reasoning)(text)
+            case ToolCallShown(call) if not self._is_json:
+                self._console.notice(f"the model calls a tool, which is not run: {_call_text(call)}")
+            case ToolCallRejected(_, reason):
+                self._console.notice(f"the model wrote a tool call that can't be read: {reason}")
+            case NoticeShown(text):
+                self._console.notice(text)
+            case TurnEnded():
+                self.end = event
+                self._console.end_line()
+
+
+def _conclude(console: Console, session: ChatSession, end: TurnEnded, is_json: bool) -> int:
+    if end.outcome == "failed":
+        raise EngineError(end.error)
+    if is_json:
+        console.print_json(_answer_json(session, end))
+    elif end.outcome == "length":
+        console.notice("the answer met its token limit and is not complete.")
+    return INTERRUPTED if end.outcome == "cancelled" else 0
+
+
+def _answer_json(session: ChatSession, end: TurnEnded) -> dict[str, Any]:
+    """The object of `--json`; a stable door."""
+    answer = session.messages[-1] if end.message_id is not None else None
+    loaded = session.loaded
+    return {
+        "text": answer.content if answer else "",
+        "reasoning": answer.reasoning if answer else "",
+        "tool_calls": [_call_json(call) for call in (answer.tool_calls if answer else ())],
+        "finish_reason": end.outcome,
+        "usage": {
+            "prompt_tokens": end.usage.prompt_tokens,
+            "cached_tokens": end.usage.cached_tokens,
+            "completion_tokens": end.usage.completion_tokens,
+        },
+        "stats": _stats_json(end.stats or RequestStats(), session.stats or EngineStats()),
+        "model": loaded.model_name if loaded else "",
+    }
+
+
+def _stats_json(request: RequestStats, engine: EngineStats) -> dict[str, Any]:
+    return {
+        "ttft_s": request.ttft_s,
+        "prefill_tok_s": request.prefill_tok_s,
+        "decode_tok_s": request.decode_tok_s,
+        "slot_hit_rate": engine.slot_hit_rate,
+        "slots": engine.num_slots,
+        "vram_used_bytes": engine.vram_used_bytes,
+        "vram_headroom_bytes": engine.vram_headroom_bytes,
+        "overlap": engine.overlap_level,
+        "overlap_reason": engine.overlap_reason,
+        "policy": engine.policy,
+    }
+
+
+def _call_json(call: ToolCall) -> dict[str, Any]:
+    return {"name": call.name, "arguments": call.arguments}
+
+
+def _call_text(call: ToolCall) -> str:
+    return clean_line(f"{call.name}({', '.join(f'{name}={value!r}' for name, value in call.arguments.items())})")

@@ -1,0 +1,126 @@
+"""Command line options that several commands share, and how they change the settings of one run.
+
+They are absent from the namespace unless given, so that one given before the command is not undone by the command's own
+default.
+"""
+
+import argparse
+from dataclasses import replace
+from typing import Any
+
+from app.errors import SettingsError
+from app.sanitize import clean_line
+from app.settings import SETTING_FIELDS, Settings
+from runtime.errors import UsageError
+from runtime.options import parse_size
+
+_FIELDS = {setting.name: setting for setting in SETTING_FIELDS}
+_SAMPLING = ("temperature", "top_k", "top_p", "min_p", "presence_penalty", "repetition_penalty", "seed", "max_tokens")
+_METAVARS = {"top_k": "K", "top_p": "P", "min_p": "P", "temperature": "T", "seed": "N", "max_tokens": "N"}
+
+
+def add_model_option(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--model", metavar="M", default=argparse.SUPPRESS, help="'demo', a name in the models folder, or a model folder"
+    )
+
+
+def add_chat_options(parser: argparse.ArgumentParser) -> None:
+    """System prompt, thinking and sampling."""
+    chat = parser.add_argument_group("chat")
+    chat.add_argument(
+        "--system",
+        dest="system_prompt",
+        metavar="S",
+        default=argparse.SUPPRESS,
+        help=_FIELDS["system_prompt"].info.help,
+    )
+    thinking = chat.add_mutually_exclusive_group()
+    thinking.add_argument(
+        "--think",
+        dest="thinking",
+        action="store_const",
+        const="on",
+        default=argparse.SUPPRESS,
+        help="reason before answering",
+    )
+    thinking.add_argument(
+        "--no-think",
+        dest="thinking",
+        action="store_const",
+        const="off",
+        default=argparse.SUPPRESS,
+        help="answer at once",
+    )
+    sampling = parser.add_argument_group("sampling (default: what the model's authors recommend)")
+    for name in _SAMPLING:
+        _add_setting(sampling, name, _METAVARS.get(name, "X"))
+
+
+def add_engine_options(parser: argparse.ArgumentParser) -> None:
+    """How the model is loaded."""
+    engine = parser.add_argument_group("engine")
+    engine.add_argument(
+        "--overlap", choices=("on", "off"), default=argparse.SUPPRESS, help=_FIELDS["overlap"].info.help
+    )
+    engine.add_argument(
+        "--policy", choices=_FIELDS["policy"].choices, default=argparse.SUPPRESS, help=_FIELDS["policy"].info.help
+    )
+    add_memory_options(engine)
+    _add_setting(engine, "slots", "N")
+    engine.add_argument(
+        "--dtype", choices=_FIELDS["dtype"].choices, default=argparse.SUPPRESS, help=_FIELDS["dtype"].info.help
+    )
+
+
+def add_memory_options(parser: "argparse.ArgumentParser | argparse._ArgumentGroup") -> None:
+    """What bounds the plan."""
+    parser.add_argument(
+        "--vram", type=parse_size_option, metavar="SIZE", default=argparse.SUPPRESS, help=_FIELDS["vram"].info.help
+    )
+    _add_setting(parser, "context", "N")
+    parser.add_argument(
+        "--device", choices=("cpu", "cuda"), default=argparse.SUPPRESS, help=_FIELDS["device"].info.help
+    )
+
+
+def parse_size_option(text: str) -> str:
+    """A size as it was written, if it is one above 0."""
+    try:
+        is_legal = parse_size(text) > 0
+    except UsageError as error:
+        raise argparse.ArgumentTypeError(clean_line(str(error))) from None
+    if not is_legal:
+        raise argparse.ArgumentTypeError("a size must be above 0, like 16GiB")
+    return text
+
+
+def apply_options(settings: Settings, arguments: argparse.Namespace) -> Settings:
+    """The settings with what was given on the command line."""
+    given = {name: value for name in _FIELDS if (value := getattr(arguments, name, None)) is not None}
+    if "overlap" in given:
+        given["overlap"] = given["overlap"] == "on"
+    return replace(settings, **given)
+
+
+def _add_setting(parser: "argparse.ArgumentParser | argparse._ArgumentGroup", name: str, metavar: str) -> None:
+    parser.add_argument(
+        "--" + name.replace("_", "-"),
+        type=_setting_type(name),
+        metavar=metavar,
+        default=argparse.SUPPRESS,
+        help=_FIELDS[name].info.help,
+    )
+
+
+def _setting_type(name: str) -> Any:
+    """An argparse type that accepts what the setting accepts."""
+    setting = _FIELDS[name]
+
+    def parse(text: str) -> Any:
+        try:
+            return setting.check(setting.kind(text))
+        except (SettingsError, ValueError):
+            raise argparse.ArgumentTypeError(f"must be {setting.expectation}, not '{clean_line(text)}'") from None
+
+    return parse

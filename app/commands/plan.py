@@ -1,0 +1,60 @@
+"""`hotslot plan`: where the memory goes, line by line, before anything is loaded."""
+
+import argparse
+from dataclasses import fields, replace
+from typing import Any
+
+from runtime.memory.budget import BudgetPlan, plan
+from runtime.memory.probe import probe_machine
+
+from app.commands.context import CommandContext
+from app.commands.options import add_memory_options, parse_size_option
+from app.console import format_bytes
+from runtime.checkpoint.facts import read_facts
+from runtime.options import parse_size
+
+
+def add_parser(commands: Any) -> None:
+    parser = commands.add_parser("plan", help="show what a model needs and whether it fits", allow_abbrev=False)
+    parser.add_argument(
+        "model",
+        metavar="M",
+        nargs="?",
+        default=argparse.SUPPRESS,
+        help="'demo', a name in the models folder, or a model folder",
+    )
+    parser.add_argument("--ram", type=parse_size_option, metavar="SIZE", help="plan for a machine with this much RAM")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    add_memory_options(parser)
+    parser.set_defaults(run=run)
+
+
+def run(context: CommandContext, arguments: argparse.Namespace) -> int:
+    context.tell_settings_notice()
+    options = context.settings.engine_options(context.model_path())
+    machine = probe_machine(options)
+    if arguments.ram is not None:
+        ram_bytes = parse_size(arguments.ram)
+        machine = replace(machine, ram_total_bytes=ram_bytes, ram_available_bytes=ram_bytes)
+    spec = read_facts(options.model_path)
+    budget = plan(spec, machine, options)
+    if arguments.json:
+        context.console.print_json({"model": spec.name, "device": machine.device, **_to_json(budget)})
+    else:
+        _print_plan(context, budget)
+    if not budget.fits:
+        context.console.notice(budget.reason)
+    return 0 if budget.fits else 1
+
+
+def _to_json(budget: BudgetPlan) -> dict[str, Any]:
+    sizes = {field.name: getattr(budget, field.name) for field in fields(budget) if field.name.endswith("_bytes")}
+    return {"fits": budget.fits, "reason": budget.reason, "slots": budget.num_slots, **sizes}
+
+
+def _print_plan(context: CommandContext, budget: BudgetPlan) -> None:
+    rows = [(line.name, format_bytes(line.num_bytes), line.why) for line in budget.lines]
+    context.console.print_table([("part", "size", "why"), *rows], right=(1,))
+    slots = f"{budget.num_slots} expert slots of {format_bytes(budget.slot_bytes)}"
+    headroom = f"headroom {format_bytes(budget.headroom_bytes)}"
+    context.console.print(f"{slots}, {headroom}, host memory {format_bytes(budget.host_bytes)}")

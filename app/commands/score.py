@@ -1,0 +1,138 @@
+"""`hotslot score`: how likely a model finds given tokens; the way numerics are checked from outside."""
+
+import argparse
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+from app.chat.attachments import decode_text
+from app.commands.context import CommandContext
+from app.commands.options import add_engine_options, add_model_option
+from app.console import Console
+from app.engine import LocalEngine
+from app.errors import AttachmentError
+from app.messages import new_id
+from app.sanitize import clean_line
+from runtime.errors import UsageError
+from runtime.protocol import LoadProgressed, Score, Scored
+
+
+def add_parser(commands: Any) -> None:
+    parser = commands.add_parser("score", help="log-probabilities of given tokens", allow_abbrev=False)
+    add_model_option(parser)
+    parser.add_argument("--ids", metavar="FILE.json", help="a JSON list of token ids")
+    parser.add_argument("text_file", metavar="FILE.txt", nargs="?", help="a text file")
+    parser.add_argument("--chunk", type=_positive, metavar="N", help="tokens of one prefill step")
+    parser.add_argument("--decode", action="store_true", help="feed token by token through the decode step")
+    parser.add_argument("--logits-out", metavar="F", help="write fp32 logits [tokens, vocabulary] as safetensors")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    add_engine_options(parser)
+    parser.set_defaults(run=run)
+
+
+def run(context: CommandContext, arguments: argparse.Namespace) -> int:
+    context.tell_settings_notice()
+    if (arguments.ids is None) == (arguments.text_file is None):
+        raise UsageError("Give either --ids FILE.json or a text file.")
+    request = Score(
+        new_id(),
+        token_ids=_read_ids(Path(arguments.ids)) if arguments.ids is not None else None,
+        text=_read_text(Path(arguments.text_file), context.console) if arguments.text_file is not None else None,
+        chunk_tokens=arguments.chunk,
+        by_decode=arguments.decode,
+        logits_path=_output_path(arguments.logits_out),
+    )
+    scored = asyncio.run(_score(context, context.model_path(), request))
+    if arguments.json:
+        context.console.print_json(_to_json(scored, arguments.logits_out))
+    else:
+        _print_scored(context.console, scored)
+    return 0
+
+
+async def _score(context: CommandContext, model_path: Path, request: Score) -> Scored:
+    engine = LocalEngine(context.locations.engine_log_file)
+
+    def show(progress: LoadProgressed) -> None:
+        context.console.progress(f"Loading the model ({progress.phase})")
+
+    try:
+        await engine.start(context.settings.engine_options(model_path), show)
+        context.console.progress("Scoring")
+        return await engine.score(request)
+    finally:
+        await engine.close()
+        context.console.end_line()
+
+
+def _positive(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and int(text) > 0):
+        raise argparse.ArgumentTypeError(f"must be a whole number, 1 or more, not '{clean_line(text)}'")
+    return int(text)
+
+
+def _read_bytes(path: Path) -> bytes:
+    name = clean_line(str(path))
+    try:
+        return path.read_bytes()
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise AttachmentError(f"{name} can't be read: {clean_line(reason)}; check the path.") from error
+
+
+def _read_ids(path: Path) -> tuple[int, ...]:
+    try:
+        ids = json.loads(_read_bytes(path))
+    except (ValueError, RecursionError):
+        ids = None
+    if not isinstance(ids, list) or not ids or not all(type(item) is int and item >= 0 for item in ids):
+        raise AttachmentError(f"{clean_line(str(path))} must hold a JSON list of token ids, like [1, 2, 3].")
+    return tuple(ids)
+
+
+def _read_text(path: Path, console: Console) -> str:
+    """The text as it is: scoring cleans nothing."""
+    text, notice = decode_text(_read_bytes(path), clean_line(str(path)))
+    if notice:
+        console.notice(notice)
+    return text
+
+
+def _output_path(name: str | None) -> str | None:
+    if name is None:
+        return None
+    path = Path(name).absolute()
+    if not path.parent.is_dir() or path.is_dir():
+        raise UsageError(f"--logits-out {clean_line(name)}: give a file in a folder that exists.")
+    return str(path)
+
+
+def _to_json(scored: Scored, logits_out: str | None) -> dict[str, Any]:
+    return {
+        "token_ids": scored.token_ids,
+        "logprobs": scored.logprobs,
+        "argmax": scored.argmax,
+        "mean_nll": scored.mean_nll,
+        "perplexity": scored.perplexity,
+        "tokens": len(scored.token_ids),
+        "seconds": scored.seconds,
+        "slots": scored.stats.num_slots,
+        "slot_hit_rate": scored.stats.slot_hit_rate,
+        "overlap": scored.stats.overlap_level,
+        "policy": scored.stats.policy,
+        "model": scored.stats.model_name,
+        "logits_out": logits_out,
+    }
+
+
+def _print_scored(console: Console, scored: Scored) -> None:
+    rows = [("position", "token", "log-probability", "argmax before")]
+    rows += [
+        (str(i + 1), str(token), f"{logprob:.6f}", str(best))
+        for i, (token, logprob, best) in enumerate(
+            zip(scored.token_ids[1:], scored.logprobs, scored.argmax, strict=False)
+        )
+    ]
+    console.print_table(rows, right=(0, 1, 2, 3))
+    console.print(f"mean NLL {scored.mean_nll:.6f}  perplexity {scored.perplexity:.4f}  {scored.seconds:.2f} s")
