@@ -270,6 +270,15 @@ class EngineClient:
                 self._dispatch(self._wire.receive())
         except (EOFError, OSError):
             self._end()
+        except Exception:
+            # A frame that is no event: this pipe can't be trusted any more.
+            self._process_or_fail().kill()
+            self._end()
+            raise
+
+    def _process_or_fail(self) -> "subprocess.Popen[bytes]":
+        assert self._process is not None
+        return self._process
 
     def _dispatch(self, event: object) -> None:
         if isinstance(event, StatsReported) and not event.request_id:
@@ -284,15 +293,15 @@ class EngineClient:
 
     def _end(self) -> None:
         """The pipe closed: collect the process and tell every open request."""
-        assert self._process is not None
         assert self._wire is not None
+        process = self._process_or_fail()
         try:
-            self._process.wait(_EXIT_GRACE_S)
+            process.wait(_EXIT_GRACE_S)
         except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+            process.kill()
+            process.wait()
         with self._queues_lock:
-            self._end_message = _end_message(self._process, self._is_closing)
+            self._end_message = _end_message(process, self._is_closing)
             for events in self._queues.values():
                 events.put(EngineError(self._end_message))
         with self._send_lock:
@@ -323,7 +332,7 @@ def _child_environment() -> dict[str, str]:
 
 
 def _open_log(path: Path | None) -> int:
-    """A descriptor to append to; a log that has grown is kept once, under `.1`. Output is discarded where none opens."""
+    """A descriptor to append to; a grown log is kept once, under `.1`. Output is discarded where none opens."""
     if path is None:
         return subprocess.DEVNULL
     try:

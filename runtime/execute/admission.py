@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-import torch
-
 from runtime.errors import RequestError
 from runtime.execute.answer import Answer
 from runtime.execute.harvest import Harvest
@@ -30,14 +28,12 @@ class Admission:
         stop_ids: frozenset[int],
         context_tokens: int,
         vocab_size: int,
-        device: torch.device,
     ) -> None:
         self._tokenizer = tokenizer
         self._template = template
         self._stop_ids = stop_ids
         self._context_tokens = context_tokens
         self._vocab_size = vocab_size
-        self._device = device
 
     def answer(self, request: Generate, now_s: float) -> Answer:
         """Work for a chat request. Raises RequestError: no messages, no template, or too long (with both numbers)."""
@@ -59,7 +55,7 @@ class Admission:
             OutputParser(template.tool_style, request.tools, prompt.opens_reasoning),
         )
         max_new_tokens = room if sampling.max_tokens is None else min(room, sampling.max_tokens)
-        return Answer(sequence, sampling, harvest, max_new_tokens, now_s, self._device)
+        return Answer(sequence, sampling, harvest, max_new_tokens, now_s)
 
     def count_tokens(self, request: CountTokens) -> int:
         """Length of the rendered prompt."""

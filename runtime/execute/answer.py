@@ -3,7 +3,7 @@
 import torch
 
 from runtime.execute.harvest import Harvest
-from runtime.execute.sampler import sample
+from runtime.execute.sampler import make_generator, sample
 from runtime.options import SamplingOptions
 from runtime.protocol import (
     Cancelled,
@@ -31,19 +31,14 @@ class Answer:
         harvest: Harvest,
         max_new_tokens: int,
         accepted_s: float,
-        device: torch.device,
     ) -> None:
         self.sequence = sequence
         self._sampling = sampling
         self._harvest = harvest
         self._max_new_tokens = max_new_tokens
         self._timing = RequestTiming(accepted_s)
-        self._generator = torch.Generator(device=device)
-        if sampling.seed is None:
-            self._generator.seed()
-        else:
-            # Torch takes 64 bits; any integer a user gives is as good as any other.
-            self._generator.manual_seed(sampling.seed % 2**63)
+        self._generator = make_generator(sampling.seed)
+        self._seen_ids: set[int] = set()
 
     @property
     def is_over(self) -> bool:
@@ -65,10 +60,10 @@ class Answer:
         return events
 
     def _draw(self, logits: torch.Tensor, now_s: float) -> list[Event]:
-        generated = self.sequence.generated_ids
-        token_ids, _ = sample(logits, [self._sampling], [generated], [self._generator])
-        token_id = int(token_ids[0])
-        generated.append(token_id)
+        sampled = sample(logits, [self._sampling], [self._seen_ids], [self._generator])
+        token_id = int(sampled.ids[0])
+        self.sequence.generated_ids.append(token_id)
+        self._seen_ids.add(token_id)
         self._timing.generated(now_s)
         events: list[Event] = list(self._harvest.push(token_id))
         if self.is_over and not self._harvest.is_stopped:

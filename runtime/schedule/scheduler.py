@@ -23,15 +23,17 @@ class Scheduler:
         self._waiting: deque[Sequence] = deque()
         self._running: dict[str, Sequence] = {}
         self._pending_moves: list[CacheMoves] = []
+        self._num_last_chat_tokens = 0
 
     @property
     def is_idle(self) -> bool:
         return not self._waiting and not self._running
 
     @property
-    def num_tokens_running(self) -> int:
-        """Computed tokens of the running sequences."""
-        return sum(sequence.num_computed for sequence in self._running.values())
+    def num_tokens_in_context(self) -> int:
+        """Tokens of the chat that runs, or else of the one that ran last."""
+        chats = [sequence.num_tokens for sequence in self._running.values() if not sequence.is_scored]
+        return max(chats, default=self._num_last_chat_tokens)
 
     def submit(self, sequence: Sequence) -> None:
         """Queue a sequence; it starts when those before it have ended."""
@@ -147,6 +149,7 @@ class Scheduler:
     def _end(self, sequence: Sequence) -> None:
         if not sequence.is_scored:
             self._save(sequence)
+            self._num_last_chat_tokens = sequence.num_tokens
         del self._running[sequence.sequence_id]
         sequence.phase = "ended"
         self._cache.close(sequence.sequence_id)
