@@ -1,0 +1,187 @@
+"""Settings: legal values only, and a file that survives damage."""
+
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.errors import SettingsError
+from app.settings import SETTING_FIELDS, Settings
+from app.settings_file import SettingsFile
+from runtime.options import EngineOptions, SamplingOptions
+
+FIELDS = {setting.name: setting for setting in SETTING_FIELDS}
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> SettingsFile:
+    return SettingsFile(tmp_path / "home" / "config.toml")
+
+
+def write(file: SettingsFile, content: bytes) -> None:
+    file.path.parent.mkdir(parents=True, exist_ok=True)
+    file.path.write_bytes(content)
+
+
+def kept_aside(file: SettingsFile) -> list[bytes]:
+    return [path.read_bytes() for path in file.path.parent.glob("config.toml.corrupt-*")]
+
+
+def test_no_file_means_defaults(file: SettingsFile) -> None:
+    assert file.load() == (Settings(), None)
+    assert not file.path.parent.exists()
+
+
+def test_what_is_saved_is_loaded(file: SettingsFile) -> None:
+    settings = Settings(
+        model="/models/x",
+        system_prompt='say "hi"\n\\',
+        thinking="off",
+        temperature=0.0,
+        seed=7,
+        overlap=False,
+        slots=12,
+    )
+    file.save(settings)
+    assert file.load() == (settings, None)
+    assert list(file.path.parent.iterdir()) == [file.path]
+
+
+def test_settings_of_another_version_stay(file: SettingsFile) -> None:
+    write(file, b'future = "x"\ntop_k = 3\n[table]\na = 1\n')
+    settings, notice = file.load()
+    assert (settings.top_k, notice) == (3, None)
+    file.save(replace(settings, top_k=4))
+    text = file.path.read_text()
+    assert 'future = "x"' in text
+    assert "[table]" in text
+    assert "top_k = 4" in text
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"\0" * 300, b'model = "de', b"\xff\xfe\x00", b"= =", b"model = 'a'\nmodel = 'b'", b"\x80abc"],
+)
+def test_damaged_file_is_kept_aside(file: SettingsFile, content: bytes) -> None:
+    write(file, content)
+    settings, notice = file.load()
+    assert settings == Settings()
+    assert notice is not None
+    assert "\n" not in notice
+    assert "damaged" in notice
+    assert ".corrupt-" in notice
+    assert kept_aside(file) == [content]
+    assert file.load() == (Settings(), None)
+
+
+@pytest.mark.parametrize(
+    ("content", "named"),
+    [
+        (b'temperature = "hot"\ntop_k = 5\n', "Temperature"),
+        (b"temperature = 11.0\ntop_k = 5\n", "Temperature"),
+        (b"temperature = nan\ntop_k = 5\n", "Temperature"),
+        (b"seed = true\ntop_k = 5\n", "Seed"),
+        (b"model = 5\ntop_k = 5\n", "Model"),
+        (b'policy = "fifo"\ntop_k = 5\n', "Slot policy"),
+        (b"slots = 0\ntop_k = 5\n", "Expert slots"),
+        (b'vram = "lots"\ntop_k = 5\n', "VRAM limit"),
+        (b"overlap = []\ntop_k = 5\n", "Overlap"),
+    ],
+)
+def test_wrong_value_costs_only_itself(file: SettingsFile, content: bytes, named: str) -> None:
+    write(file, content)
+    settings, notice = file.load()
+    assert settings == Settings(top_k=5)
+    assert notice is not None
+    assert named in notice
+    assert kept_aside(file) == [content]
+    assert file.load() == (Settings(top_k=5), None)
+
+
+def test_file_that_is_a_folder(file: SettingsFile) -> None:
+    file.path.mkdir(parents=True)
+    settings, notice = file.load()
+    assert settings == Settings()
+    assert notice is not None
+    assert "defaults" in notice
+    with pytest.raises(SettingsError, match="HOTSLOT_HOME"):
+        file.save(Settings())
+
+
+def test_home_that_is_a_file(tmp_path: Path) -> None:
+    (tmp_path / "home").write_text("")
+    file = SettingsFile(tmp_path / "home" / "config.toml")
+    assert file.load() == (Settings(), None)
+    with pytest.raises(SettingsError, match="can't be saved"):
+        file.save(Settings(top_k=1))
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "value"),
+    [
+        ("temperature", "0.7", 0.7),
+        ("temperature", " 1 ", 1.0),
+        ("temperature", "", None),
+        ("top_k", "20", 20),
+        ("overlap", "false", False),
+        ("policy", "lru", "lru"),
+        ("vram", "16GiB", "16GiB"),
+        ("vram", "", ""),
+        ("system_prompt", "Be brief.", "Be brief."),
+    ],
+)
+def test_typed_text_becomes_a_value(name: str, text: str, value: Any) -> None:
+    assert FIELDS[name].parse(text) == value
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("temperature", "hot"),
+        ("temperature", "-1"),
+        ("temperature", "inf"),
+        ("top_p", "0"),
+        ("top_p", "1.1"),
+        ("top_k", "1.5"),
+        ("slots", "0"),
+        ("overlap", "maybe"),
+        ("policy", "fifo"),
+        ("vram", "0"),
+        ("vram", "much"),
+    ],
+)
+def test_illegal_text_is_refused_with_the_range(name: str, text: str) -> None:
+    with pytest.raises(SettingsError, match=FIELDS[name].info.label):
+        FIELDS[name].parse(text)
+
+
+def test_every_field_has_words_and_a_legal_default() -> None:
+    assert [setting.name for setting in SETTING_FIELDS] == [field.name for field in fields(Settings)]
+    for setting in SETTING_FIELDS:
+        assert setting.info.label
+        assert setting.info.help
+        assert setting.check(setting.default) == setting.default
+
+
+def test_limits_agree_with_the_runtime() -> None:
+    """What a setting allows, the engine's options allow."""
+    for name in ("temperature", "top_k", "top_p", "min_p", "presence_penalty", "repetition_penalty", "max_tokens"):
+        info = FIELDS[name].info
+        for edge in (info.minimum, info.maximum):
+            if edge is not None and not (info.is_open and edge == info.minimum):
+                SamplingOptions(**{name: FIELDS[name].kind(edge)})
+
+
+def test_unset_sampling_is_the_models_own() -> None:
+    own = SamplingOptions(temperature=0.5, top_k=20, top_p=0.95, min_p=0.1)
+    assert Settings().sampling_options(own) == own
+    assert Settings(temperature=0.0, seed=3).sampling_options(own) == replace(own, temperature=0.0, seed=3)
+
+
+def test_engine_options() -> None:
+    assert Settings().engine_options(Path("/m")) == EngineOptions(Path("/m"))
+    options = Settings(vram="2GiB", slots=8, context=100, overlap=False, policy="lru", device="cpu", dtype="fp32")
+    assert options.engine_options(Path("/m")) == EngineOptions(
+        Path("/m"), "cpu", "fp32", policy="lru", overlap=False, vram_bytes=2**31, num_slots=8, context_tokens=100
+    )
