@@ -63,7 +63,9 @@ class ExpertSource:
     def _fused(self, layer: int, expert: int) -> ExpertTensors:
         moe, hidden = self._spec.moe, self._spec.hidden_size
         gate_up_shape = (moe.num_experts, 2 * moe.intermediate, hidden)
-        gate_up = self._checked(self._names.of_fused_experts(layer, "gate_up_proj"), gate_up_shape, tuple(PLAIN_FORMATS))
+        gate_up = self._checked(
+            self._names.of_fused_experts(layer, "gate_up_proj"), gate_up_shape, tuple(PLAIN_FORMATS)
+        )
         down_shape = (moe.num_experts, hidden, moe.intermediate)
         down = self._checked(self._names.of_fused_experts(layer, "down_proj"), down_shape, tuple(PLAIN_FORMATS))
         gate, up = gate_up[expert].split(moe.intermediate)

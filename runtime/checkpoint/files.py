@@ -1,7 +1,7 @@
 """A model folder's files: config.json and the headers of its safetensors files. Reads no weights, imports no torch.
 
-Refuses by name what can't be used: no folder, no weights, config that isn't JSON, a missing or truncated shard, a header
-that is longer than its file or isn't JSON, entries that contradict their offsets, a Git-LFS pointer.
+Refuses by name what can't be used: no folder, no weights, config that isn't JSON, a missing or truncated shard, a
+header that is longer than its file or isn't JSON, entries that contradict their offsets, a Git-LFS pointer.
 """
 
 import json

@@ -1,7 +1,7 @@
 """What a checkpoint holds for a model: checks every tensor's presence, shape and dtype before anything is allocated.
 
-The format of a tensor is decided by the suffixes and dtypes present, never by the config. Tensors of the vision tower and
-of multi-token prediction are skipped by name; any other tensor without a place in the model is refused. No torch.
+The format of a tensor is decided by the suffixes and dtypes present, never by the config. Tensors of the vision tower
+and of multi-token prediction are skipped by name; any other tensor without a place in the model is refused. No torch.
 """
 
 import math
@@ -132,8 +132,8 @@ class _Checker:
     def _wrong_table(self, shards: list[TensorEntry], num_rows: int) -> CheckpointError:
         found = sum(shard.shape[0] for shard in shards)
         return CheckpointError(
-            f"{shards[-1].file}: the n-gram table has {found} rows up to tensor {shards[-1].name}, config.json asks for "
-            f"{num_rows}; a shard is missing or belongs to another model, download the weights again"
+            f"{shards[-1].file}: the n-gram table has {found} rows up to tensor {shards[-1].name}, config.json asks "
+            f"for {num_rows}; a shard is missing or belongs to another model, download the weights again"
         )
 
     def check_experts(self) -> tuple[Literal["per_expert", "fused"], ExpertFormat, int]:

@@ -17,7 +17,7 @@ _LAYER_SEED_STEP = 10007
 
 @dataclass(frozen=True)
 class NgramHash:
-    """Of one n-gram layer: id of head k = (mix mod head_sizes[k]) + head_offsets[k]; the table has `table_rows` rows."""
+    """Of one n-gram layer: row of head k = (mix mod head_sizes[k]) + head_offsets[k], of `table_rows` in the table."""
 
     multipliers: tuple[int, ...]
     head_sizes: tuple[int, ...]

@@ -293,9 +293,7 @@ def _with_computed_facts(spec: ModelSpec) -> ModelSpec:
     dense_params = sum(math.prod(shape) for name, shape in dense.items() if not is_hash_buffer(name))
     table_bytes = 0
     if spec.ngram is not None:
-        rows = sum(
-            ngram_hash(spec.ngram, spec.vocab_size, i).table_rows for i in range(len(spec.ngram.layer_indices))
-        )
+        rows = sum(ngram_hash(spec.ngram, spec.vocab_size, i).table_rows for i in range(len(spec.ngram.layer_indices)))
         table_bytes = rows * spec.ngram.head_dim * 2
     expert_bytes = spec.num_layers * spec.moe.num_experts * layout.record_bytes
     facts = WeightFacts(

@@ -1,0 +1,57 @@
+"""The memory of KV pages: keys, values and index keys of 64 tokens per page, for every attention layer.
+
+Owns memory, not pages: who uses which page is the allocator's business.
+"""
+
+import torch
+from torch import Tensor
+
+from runtime.spec import PAGE_TOKENS, ModelSpec
+
+
+def index_slots_per_page(block_tokens: int) -> int:
+    """Most blocks whose last token can lie in one page."""
+    return -(-PAGE_TOKENS // block_tokens)
+
+
+class PagePool:
+    """Pages 0 … num_pages-1.
+
+    keys, values [layers, num_pages, 64, kv_heads, head_dim]; index_keys [layers, num_pages, slots, index_dim], or None
+    for models without an indexer. Layers are numbered as in `spec.attention_layers`. The `_flat` views join page and
+    token.
+    """
+
+    def __init__(self, spec: ModelSpec, num_pages: int, device: torch.device | str, dtype: torch.dtype) -> None:
+        num_layers, attention, indexer = len(spec.attention_layers), spec.attention, spec.indexer
+        shape = (num_layers, num_pages, PAGE_TOKENS, attention.num_kv_heads, attention.head_dim)
+        self.num_pages = num_pages
+        self.keys = torch.zeros(shape, device=device, dtype=dtype)
+        self.values = torch.zeros(shape, device=device, dtype=dtype)
+        self.index_keys: Tensor | None = None
+        self.index_keys_flat: Tensor | None = None
+        if indexer is not None:
+            slots = index_slots_per_page(indexer.block_tokens)
+            self.index_keys = torch.zeros((num_layers, num_pages, slots, indexer.head_dim), device=device, dtype=dtype)
+            self.index_keys_flat = self.index_keys.flatten(1, 2)
+        self.keys_flat = self.keys.flatten(1, 2)
+        self.values_flat = self.values.flatten(1, 2)
+
+    @staticmethod
+    def page_bytes(spec: ModelSpec, dtype_bytes: int) -> int:
+        """Bytes of one page over all attention layers."""
+        elements = 2 * PAGE_TOKENS * spec.attention.num_kv_heads * spec.attention.head_dim
+        if spec.indexer is not None:
+            elements += index_slots_per_page(spec.indexer.block_tokens) * spec.indexer.head_dim
+        return len(spec.attention_layers) * elements * dtype_bytes
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes the pool holds."""
+        return self.keys.nbytes + self.values.nbytes + (self.index_keys.nbytes if self.index_keys is not None else 0)
+
+    def copy_page(self, src: int, dst: int) -> None:
+        """Copy everything a page holds, in all layers."""
+        for tensor in (self.keys, self.values, self.index_keys):
+            if tensor is not None:
+                tensor[:, dst].copy_(tensor[:, src])

@@ -1,0 +1,74 @@
+"""Gated delta rule ("Gated Delta Networks", arXiv 2412.06464): one step, and a whole run of tokens in chunks.
+
+Per value head, state M [dk, dv], decay g <= 0, write strength beta:
+    M <- exp(g) M;   d = beta (v - M^T k);   M <- M + k d^T;   o = M^T q
+Value head r reads key head r // (Hv // Hk). q and k come L2-normalised, q scaled by dk**-0.5.
+"""
+
+import torch
+from torch import Tensor
+
+CHUNK_TOKENS = 64
+"""Tokens solved together by the chunked form."""
+
+
+def l2_normalise(x: Tensor, scale: float = 1.0) -> Tensor:
+    """x * scale / sqrt(sum(x**2) + 1e-6) over the last dimension."""
+    return x * torch.rsqrt(x.square().sum(-1, keepdim=True).add_(1e-6)).mul_(scale)
+
+
+def delta_step(q: Tensor, k: Tensor, v: Tensor, g: Tensor, beta: Tensor, state: Tensor) -> Tensor:
+    """One token. q, k [Hk, dk]; v [Hv, dv]; g, beta [Hv]; state fp32 [Hv, dk, dv], updated in place. Returns [Hv, dv].
+
+    Reads k and q against the old state in one product: o = exp(g) M_old^T q + (q . k) d.
+    """
+    num_value_heads = v.shape[0]
+    group = num_value_heads // k.shape[0]
+    pair = torch.stack((k, q), dim=1).repeat_interleave(group, dim=0)
+    decay = g.exp().view(num_value_heads, 1, 1)
+    predicted, read = torch.bmm(pair, state).mul_(decay).unbind(1)
+    delta = (v - predicted).mul_(beta.unsqueeze(1))
+    keys, queries = pair.unbind(1)
+    state.mul_(decay).addcmul_(keys.unsqueeze(2), delta.unsqueeze(1))
+    return read + (keys * queries).sum(-1, keepdim=True) * delta
+
+
+def delta_chunks(q: Tensor, k: Tensor, v: Tensor, g: Tensor, beta: Tensor, state: Tensor) -> Tensor:
+    """T tokens in chunks. q, k [T, Hk, dk]; v [T, Hv, dv]; g, beta [T, Hv]; state fp32 [Hv, dk, dv], updated in place.
+
+    Returns [T, Hv, dv]. Equal to T steps: within a chunk the writes d solve a unit lower triangular system by forward
+    substitution, which is the recurrence itself (nothing is inverted, so equal keys do no harm). Every exponent is a
+    decay between two tokens and never positive; sums of g are taken in fp64, so that weak decays next to strong ones
+    keep their digits.
+    """
+    num_value_heads = v.shape[1]
+    group = num_value_heads // k.shape[1]
+    q, k = q.transpose(0, 1), k.transpose(0, 1)
+    v, g, beta = v.transpose(0, 1), g.transpose(0, 1).double(), beta.transpose(0, 1).unsqueeze(-1)
+    outputs = torch.empty_like(v)
+    for begin in range(0, v.shape[1], CHUNK_TOKENS):
+        chunk = slice(begin, begin + CHUNK_TOKENS)
+        _one_chunk(q[:, chunk], k[:, chunk], v[:, chunk], g[:, chunk], beta[:, chunk], state, group, outputs[:, chunk])
+    return outputs.transpose(0, 1)
+
+
+def _one_chunk(
+    q: Tensor, k: Tensor, v: Tensor, g: Tensor, beta: Tensor, state: Tensor, group: int, output: Tensor
+) -> None:
+    """One chunk of C tokens, heads first; g fp64 [Hv, C], beta [Hv, C, 1]; writes `output` [Hv, C, dv] and `state`."""
+    total = g.cumsum(-1)
+    from_start = total.exp().float().unsqueeze(-1)
+    # decay[i, j] = exp(g_{j+1} + ... + g_i) for j <= i, else 0; masked before exp, where it would be large.
+    difference = total.unsqueeze(-1) - total.unsqueeze(-2)
+    is_future = torch.ones(difference.shape[-2:], dtype=torch.bool, device=g.device).triu_(1)
+    decay = difference.masked_fill_(is_future, float("-inf")).exp_().float()
+    keys, queries = k.repeat_interleave(group, 0), q.repeat_interleave(group, 0)
+    similarity = torch.bmm(k, k.transpose(1, 2)).repeat_interleave(group, 0)
+    attention = torch.bmm(q, k.transpose(1, 2)).repeat_interleave(group, 0).mul_(decay)
+    # (I + A) d = beta (v - decayed prediction of the old state), A_ij = beta_i decay_ij k_i.k_j for j < i
+    system = similarity.mul_(decay).mul_(beta)
+    wanted = torch.baddbmm(v, keys * from_start, state, alpha=-1.0).mul_(beta)
+    delta = torch.linalg.solve_triangular(system, wanted, upper=False, unitriangular=True)
+    torch.baddbmm(torch.bmm(queries * from_start, state), attention, delta, out=output)
+    to_end = (total[:, -1:] - total).exp().float().unsqueeze(-1)
+    state.mul_(from_start[:, -1:]).baddbmm_((keys * to_end).transpose(1, 2), delta)

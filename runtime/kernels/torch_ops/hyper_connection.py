@@ -1,0 +1,33 @@
+"""Gated residual over S streams: mix the streams into one input, inject a block's output back into each.
+
+The equations are those of transformers' Qwen4ExpTextGatedResidual.
+"""
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from runtime.kernels.torch_ops.norms import rms_norm
+
+
+def mix_streams(
+    residual: Tensor, scale: Tensor, down: Tensor, up: Tensor, num_streams: int, eps: float
+) -> tuple[Tensor, Tensor]:
+    """n = grouped rms_norm(residual); m = sigmoid(up @ silu(down_r @ n)); input = mean over streams of m * n.
+
+    residual [N, S*H]; scale [S, H]; down [R + I, S*H]: R rows of the low-rank mixer, then I = S rows of the inject gate
+    (or none), all divided by S beforehand; up [S*H, R].
+    Returns input [N, H] and inject weights 2 * sigmoid(down_i @ n) [N, I].
+    """
+    streams = residual.view(residual.shape[0], num_streams, -1)
+    normed = rms_norm(streams, scale, eps)
+    lowrank, inject = functional.linear(normed.view(residual.shape), down).tensor_split((up.shape[1],), dim=-1)
+    weights = functional.linear(functional.silu(lowrank), up).sigmoid_().view(streams.shape)
+    mixed = weights.mul_(normed).mean(dim=1)
+    return mixed, torch.sigmoid(inject).mul_(2.0)
+
+
+def inject_output(residual: Tensor, output: Tensor, inject: Tensor) -> None:
+    """In place: stream s of residual [N, S*H] += inject[:, s] * output; output [N, H], inject [N, S]."""
+    num_rows, num_streams = inject.shape
+    residual.view(num_rows, num_streams, -1).addcmul_(output.unsqueeze(1), inject.unsqueeze(2))

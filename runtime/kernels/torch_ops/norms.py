@@ -1,0 +1,23 @@
+"""RMS norms with precomputed scale. All of them normalise the last dimension in fp32."""
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+
+def rms_norm(x: Tensor, scale: Tensor, eps: float) -> Tensor:
+    """x / sqrt(mean(x**2) + eps) * scale over the last dimension.
+
+    x [..., D] in any layout, scale broadcastable to x (usually 1 + weight); result [..., D] in x's dtype.
+    A grouped norm is this one on a [..., groups, D] view with a [groups, D] scale.
+    """
+    return functional.rms_norm(x, x.shape[-1:], None, eps).mul_(scale)
+
+
+def gated_rms_norm(x: Tensor, gate: Tensor, weight: Tensor, eps: float, is_sigmoid: bool) -> Tensor:
+    """rms_norm(x, weight) times sigmoid(gate) or silu(gate).
+
+    x, gate [..., D]; weight [D] (plain, not 1 + weight); result [..., D].
+    """
+    activation = torch.sigmoid(gate) if is_sigmoid else functional.silu(gate)
+    return rms_norm(x, weight, eps).mul_(activation)

@@ -1,0 +1,68 @@
+"""Gated delta net mixer: linear attention with a fixed-size state per sequence."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from runtime.cache.state_pool import StatePool
+from runtime.families.names import NameMap
+from runtime.kernels.ops import Ops
+from runtime.layers.dense_weights import DenseWeights
+from runtime.layers.step import StepInputs
+from runtime.spec import DeltaNetSpec, ModelSpec
+
+
+class DeltaNet:
+    """One layer's weights; `index` is its row among the model's delta net layers in the state pool."""
+
+    def __init__(self, spec: ModelSpec, weights: DenseWeights, names: NameMap, layer: int, ops: Ops) -> None:
+        assert spec.delta_net is not None
+        self._ops = ops
+        self._net: DeltaNetSpec = spec.delta_net
+        self._eps = spec.rms_norm_eps
+        self.index = spec.delta_net_layers.index(layer)
+
+        def name(part: str) -> str:
+            return names.of_layer(layer, f"linear_attn.{part}")
+
+        projections = ("in_proj_qkv", "in_proj_z", "in_proj_b", "in_proj_a")
+        self._in_proj = weights.matrix(*(name(f"{part}.weight") for part in projections))
+        self._conv = weights.conv(name("conv1d.weight"))
+        self._decay_rate = weights.vector(name("A_log")).exp_().neg_()
+        self._dt_bias = weights.vector(name("dt_bias"))
+        self._norm = weights.vector(name("norm.weight"))
+        self._out_proj = weights.matrix(name("out_proj.weight"))
+
+    def forward(self, hidden: Tensor, step: StepInputs, states: StatePool) -> Tensor:
+        """Mixer output [N, H] for hidden [N, H]; moves each segment's recurrent and convolution state on."""
+        net = self._net
+        value_width = net.num_value_heads * net.value_dim
+        widths = (net.conv_channels, value_width, net.num_value_heads, net.num_value_heads)
+        mixed, gate, write, decay = functional.linear(hidden, self._in_proj).split(widths, dim=-1)
+        beta = torch.sigmoid(write)
+        log_decay = functional.softplus(decay + self._dt_bias).mul_(self._decay_rate)
+        rows = [
+            self._run_segment(mixed[span], log_decay[span], beta[span], states, segment.state_row)
+            for segment, span in step.spans
+        ]
+        read = (rows[0] if len(rows) == 1 else torch.cat(rows)).reshape(-1, net.value_dim)
+        is_sigmoid = net.gate_activation == "sigmoid"
+        gated = self._ops.gated_rms_norm(read, gate.reshape(read.shape), self._norm, self._eps, is_sigmoid)
+        return functional.linear(gated.view(hidden.shape[0], value_width), self._out_proj)
+
+    def _run_segment(self, mixed: Tensor, log_decay: Tensor, beta: Tensor, states: StatePool, row: int) -> Any:
+        """Read-outs [T, Hv, dv] of one segment's tokens."""
+        net, ops = self._net, self._ops
+        num_tokens = mixed.shape[0]
+        state = states.recurrent[self.index, row]
+        mixed = ops.causal_conv(mixed, states.conv[self.index, row], self._conv, 1)
+        num_qk_heads, qk_width = 2 * net.num_key_heads, 2 * net.num_key_heads * net.key_dim
+        qk = ops.l2_normalise(mixed[:, :qk_width].reshape(num_tokens, num_qk_heads, net.key_dim))
+        q, k = qk.split(net.num_key_heads, dim=1)
+        q = q * net.key_dim**-0.5
+        v = mixed[:, qk_width:].reshape(num_tokens, net.num_value_heads, net.value_dim)
+        if num_tokens == 1:
+            return ops.delta_step(q[0], k[0], v[0], log_decay[0], beta[0], state).unsqueeze(0)
+        return ops.delta_chunks(q, k, v, log_decay, beta, state)

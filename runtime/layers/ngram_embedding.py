@@ -1,0 +1,125 @@
+"""n-gram per-layer embedding: hashed n-grams of the input ids, gated into every residual stream.
+
+The table stays as stored (bf16, fp16, fp32, or fp8 with one scale) and is read row by row.
+"""
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from runtime.cache.state_pool import StatePool
+from runtime.checkpoint.inventory import ngram_shards
+from runtime.checkpoint.tensors import TensorSource
+from runtime.errors import CheckpointError
+from runtime.families.names import NameMap
+from runtime.families.ngram_hash import NgramHash, ngram_hash
+from runtime.kernels.ops import Ops
+from runtime.layers.dense_weights import DenseWeights
+from runtime.layers.step import StepInputs
+from runtime.spec import ModelSpec
+
+
+class NgramTable:
+    """The rows of one layer's table, in one copy or as views of the checkpoint's mapped shards."""
+
+    def __init__(self, source: TensorSource, stem: str, device: torch.device, is_mapped: bool) -> None:
+        shards = [source.get(entry.name) for entry in ngram_shards(source.files, stem)]
+        scale_name = f"{stem}.weight_scale"
+        self._scale = float(source.get(scale_name)) if shards[0].dtype == torch.float8_e4m3fn else None
+        self._dtype = shards[0].dtype
+        # Moved as bytes: not every device and version can gather fp8.
+        shards = [shard.view(torch.uint8) for shard in shards]
+        self._shards = shards if is_mapped else [torch.cat(shards).to(device)]
+        self._first_rows = torch.tensor([0, *(shard.shape[0] for shard in self._shards[:-1])]).cumsum(0)
+        self.num_bytes = sum(shard.nbytes for shard in self._shards)
+
+    def gather(self, row_ids: Tensor) -> Tensor:
+        """Rows fp32 [*row_ids, head_dim]; row_ids int64 of any shape."""
+        flat = row_ids.reshape(-1)
+        is_whole = len(self._shards) == 1
+        rows = self._shards[0].index_select(0, flat) if is_whole else self._gather_from_shards(flat.cpu())
+        values = rows.view(self._dtype).to(torch.float32).view(*row_ids.shape, -1)
+        return values if self._scale is None else values.mul_(self._scale)
+
+    def _gather_from_shards(self, flat: Tensor) -> Tensor:
+        shard_of_row = torch.bucketize(flat, self._first_rows, right=True) - 1
+        rows = torch.empty((flat.shape[0], self._shards[0].shape[1]), dtype=torch.uint8)
+        for shard_index in shard_of_row.unique().tolist():
+            chosen = (shard_of_row == shard_index).nonzero().squeeze(1)
+            local = flat[chosen] - self._first_rows[shard_index]
+            rows.index_copy_(0, chosen, self._shards[shard_index].index_select(0, local))
+        return rows
+
+
+class NgramEmbedding:
+    """One layer's weights; `index` is its row among the model's n-gram layers in the state pool."""
+
+    def __init__(
+        self, spec: ModelSpec, weights: DenseWeights, names: NameMap, layer: int, ops: Ops, is_table_mapped: bool
+    ) -> None:
+        assert spec.ngram is not None
+        assert spec.hyper_connection is not None
+        self._ops = ops
+        self._eps = spec.rms_norm_eps
+        self._dilation = spec.ngram.ngram_size
+        self._num_streams = spec.hyper_connection.num_streams
+        self._residual_width = spec.residual_width
+        self.index = spec.ngram.layer_indices.index(layer)
+
+        def name(part: str) -> str:
+            return names.of_layer(layer, f"ple.{part}")
+
+        constants = ngram_hash(spec.ngram, spec.vocab_size, self.index)
+        _check_hash_buffers(weights.source, name("ple_embedding."), constants)
+        self._multipliers = torch.tensor(constants.multipliers, device=weights.device)
+        self._head_sizes = torch.tensor(constants.head_sizes, device=weights.device)
+        self._head_offsets = torch.tensor(constants.head_offsets, device=weights.device)
+        self.table = NgramTable(weights.source, names.of_ngram_table(layer), weights.device, is_table_mapped)
+        self._key_value = weights.matrix(name("key_proj.weight"), name("value_proj.weight"))
+        self._norm_key = weights.norm_scale(name("norm_key.weight"), self._num_streams)
+        self._norm_query = weights.norm_scale(name("norm_query.weight"), self._num_streams)
+        self._norm_conv = weights.norm_scale(name("norm_conv.weight"), self._num_streams)
+        self._conv = weights.conv(name("conv1d.weight"))
+
+    def add_to(self, residual: Tensor, contexts: Tensor, step: StepInputs, states: StatePool) -> None:
+        """Add the embedding of contexts int64 [n, N] to residual [N, S*H] in place; moves convolution state on."""
+        ops, num_rows = self._ops, residual.shape[0]
+        ids = ops.ngram_ids(contexts, self._multipliers, self._head_sizes, self._head_offsets)
+        embedded = self.table.gather(ids).view(num_rows, -1).to(residual)
+        keys, value = functional.linear(embedded, self._key_value).tensor_split((self._residual_width,), dim=-1)
+        streams = residual.view(num_rows, self._num_streams, -1)
+        keys = ops.rms_norm(keys.view(streams.shape), self._norm_key, self._eps)
+        gate = ops.ngram_gate(keys, ops.rms_norm(streams, self._norm_query, self._eps))
+        gated = gate * value.unsqueeze(1)
+        normed = ops.rms_norm(gated, self._norm_conv, self._eps).view(residual.shape)
+        residual.add_(gated.view(residual.shape))
+        for segment, span in step.spans:
+            history = states.ngram_conv[self.index, segment.state_row]
+            residual[span].add_(ops.causal_conv(normed[span], history, self._conv, self._dilation))
+
+
+def step_contexts(spec: ModelSpec, step: StepInputs, states: StatePool, ops: Ops) -> Tensor | None:
+    """n-gram contexts int64 [n, N] of all tokens of a step; moves each sequence's last ids on. None without n-grams."""
+    if spec.ngram is None:
+        return None
+    contexts = []
+    for segment, span in step.spans:
+        last_ids, token_ids = states.last_ids[segment.state_row], step.token_ids[span]
+        contexts.append(ops.ngram_contexts(last_ids, token_ids, spec.ngram.break_token_id))
+        last_ids.copy_(torch.cat((last_ids, token_ids))[-last_ids.shape[0] :])
+    return contexts[0] if len(contexts) == 1 else torch.cat(contexts, dim=1)
+
+
+def _check_hash_buffers(source: TensorSource, stem: str, constants: NgramHash) -> None:
+    expected = {
+        "layer_multipliers": constants.multipliers,
+        "ngram_heads_vocab_sizes": constants.head_sizes,
+        "ngram_heads_offsets": constants.head_offsets,
+    }
+    for part, values in expected.items():
+        if tuple(source.get(f"{stem}{part}").tolist()) != values:
+            file = source.files.find(f"{stem}{part}").file
+            raise CheckpointError(
+                f"{file}: tensor {stem}{part} differs from what config.json gives (seed, vocab_size or ple_layer_ids); "
+                "the weights and config.json belong to different models, download both again"
+            )

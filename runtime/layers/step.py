@@ -1,0 +1,48 @@
+"""What one forward step computes: token ids of one or more sequences, and where their state lives. Holds tensors."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Consecutive new tokens of one sequence, at positions start … start+length-1.
+
+    `page_table` int64 [>= ceil((start+length)/64)] names the pages that hold the sequence's KV, in order; entries past
+    that are ignored. `state_row` is the sequence's row in the state pool, which must be at position `start`.
+    """
+
+    page_table: Tensor
+    state_row: int
+    start: int
+    length: int
+
+    @property
+    def end(self) -> int:
+        return self.start + self.length
+
+
+@dataclass(frozen=True)
+class StepInputs:
+    """All tokens of one step, segment after segment.
+
+    token_ids, positions int64 [N]; `logit_rows` int64 [M] picks the rows of N whose logits are wanted. A prefill chunk
+    is one segment; a decode step has one token per segment.
+    """
+
+    token_ids: Tensor
+    positions: Tensor
+    segments: tuple[Segment, ...]
+    logit_rows: Tensor
+    is_decode: bool
+
+    @cached_property
+    def spans(self) -> tuple[tuple[Segment, slice], ...]:
+        """Each segment with its rows of the step."""
+        spans, begin = [], 0
+        for segment in self.segments:
+            spans.append((segment, slice(begin, begin + segment.length)))
+            begin += segment.length
+        return tuple(spans)
