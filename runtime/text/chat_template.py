@@ -24,6 +24,11 @@ from runtime.text.tool_call_syntax import ToolStyle
 from runtime.text.turn_reuse import Place, Reuse, Spans, find_turns, reuse_turn
 
 _NAMED_TOKENS = ("bos_token", "eos_token", "pad_token", "unk_token")
+_SCHEMA_WORDS = frozenset(
+    "type properties required description items enum default title format const $ref anyOf oneOf allOf "
+    "string number integer boolean object array null".split()  # noqa: SIM905  (a list is 22 lines)
+)
+"""Words of JSON Schema that a template may look for in a tool's parameters."""
 _PROBE = (ChatMessage("user", "?"),)
 
 
@@ -104,21 +109,40 @@ class ChatTemplate:
         thinking: bool | None,
         add_generation_prompt: bool,
     ) -> Spans:
-        content = {
-            "messages": list(map(_template_message, messages)),
-            "tools": list(map(_template_tool, tools)) or None,
+        content = _all_text(messages, tools)
+        breaker = self._guard.choose_breaker(content)
+        variables: dict[str, Any] = {
+            **self._token_names,
+            "messages": [self._template_message(message, breaker) for message in messages],
+            "tools": [self._template_tool(tool, breaker) for tool in tools] or None,
+            "documents": None,
+            "add_generation_prompt": add_generation_prompt,
         }
-        flat = json.dumps(content, ensure_ascii=False)
-        breaker = self._guard.choose_breaker(flat)
-        variables = self._guard.protect(content, breaker) | self._token_names
-        variables |= {"documents": None, "add_generation_prompt": add_generation_prompt}
         if thinking is not None:
             variables["enable_thinking"] = thinking
         try:
-            rendered = self._template.render(variables, len(flat))
+            rendered = self._template.render(variables, len(content))
         except Exception as error:  # a template is a program: its expressions may raise anything
             raise RequestError(f"The model's chat template refuses these messages: {_one_line(error)}") from None
         return self._guard.split(rendered, breaker)
+
+    def _template_message(self, message: ChatMessage, breaker: str) -> dict[str, Any]:
+        shown: dict[str, Any] = {"role": message.role, "content": self._guard.protect(message.content, breaker)}
+        if message.reasoning:
+            shown["reasoning_content"] = self._guard.protect(message.reasoning, breaker)
+        if message.tool_calls:
+            calls = [{"name": call.name, "arguments": call.arguments} for call in message.tool_calls]
+            protected = [{key: self._guard.protect(part, breaker) for key, part in call.items()} for call in calls]
+            shown["tool_calls"] = [{"type": "function", "function": call} for call in protected]
+        return shown
+
+    def _template_tool(self, tool: ToolSchema, breaker: str) -> dict[str, Any]:
+        function = {
+            "name": self._guard.protect(tool.name, breaker),
+            "description": self._guard.protect(tool.description, breaker),
+            "parameters": self._guard.protect(tool.parameters, breaker, _SCHEMA_WORDS),
+        }
+        return {"type": "function", "function": function}
 
     @cached_property
     def _generation_prompts(self) -> dict[bool | None, Spans]:
@@ -213,21 +237,12 @@ def _ends_in_open_think(spans: Spans) -> bool:
     return last_special == OPEN_THINK
 
 
-def _template_message(message: ChatMessage) -> dict[str, Any]:
-    shown: dict[str, Any] = {"role": message.role, "content": message.content}
-    if message.reasoning:
-        shown["reasoning_content"] = message.reasoning
-    if message.tool_calls:
-        shown["tool_calls"] = [
-            {"type": "function", "function": {"name": call.name, "arguments": call.arguments}}
-            for call in message.tool_calls
-        ]
-    return shown
-
-
-def _template_tool(tool: ToolSchema) -> dict[str, Any]:
-    function = {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
-    return {"type": "function", "function": function}
+def _all_text(messages: Sequence[ChatMessage], tools: Sequence[ToolSchema]) -> str:
+    """Everything the template is given, in one text."""
+    texts = [text for message in messages for text in (message.content, message.reasoning)]
+    calls = [(call.name, call.arguments) for message in messages for call in message.tool_calls]
+    offers = [(tool.name, tool.description, tool.parameters) for tool in tools]
+    return "".join([*texts, json.dumps([calls, offers], ensure_ascii=False)])
 
 
 def _configured_source(value: Any) -> str | None:

@@ -33,6 +33,7 @@ class SpellingGuard:
         self._first_character = re.compile(f"(?=(?:{either}))(.)", re.DOTALL)
         self._openings = {text[:size] for text in by_length for size in range(1, len(text))}
         self._endings = {text[size:] for text in by_length for size in range(1, len(text))}
+        self._insides = {text[begin:end] for text in by_length for end in range(len(text)) for begin in range(1, end)}
         self._longest = max(map(len, by_length), default=1)
 
     def choose_breaker(self, content: str) -> str:
@@ -42,14 +43,18 @@ class SpellingGuard:
             raise RequestError("The text has every one of the characters U+FDD0 to U+FDEF; remove one of them")
         return breaker
 
-    def protect(self, value: Any, breaker: str) -> Any:
-        """The same JSON-like value with every spelling broken, in keys too."""
+    def protect(self, value: Any, breaker: str, own_words: frozenset[str] = frozenset()) -> Any:
+        """The same JSON-like value with every spelling broken, in keys too.
+
+        `own_words` are left as they are, since the template compares with them.
+        """
         if isinstance(value, str):
-            return self._broken(value, breaker)
+            return value if value in own_words else self._broken(value, breaker)
         if isinstance(value, Mapping):
-            return {self.protect(key, breaker): self.protect(item, breaker) for key, item in value.items()}
+            keys = [self.protect(key, breaker, own_words) for key in value]
+            return dict(zip(keys, self.protect(list(value.values()), breaker, own_words), strict=True))
         if isinstance(value, list | tuple):
-            return [self.protect(item, breaker) for item in value]
+            return [self.protect(item, breaker, own_words) for item in value]
         return value
 
     def split(self, rendered: str, breaker: str) -> tuple[Span, ...]:
@@ -64,13 +69,14 @@ class SpellingGuard:
         return self._with_broken_ends(text, breaker)
 
     def _with_broken_ends(self, text: str, breaker: str) -> str:
-        """Fences off half a spelling at either end, which the template's next words might complete.
+        """Fences off part of a spelling at either end, which the template's own words might complete.
 
-        The fence stands between the half and the white space around it, so that trimming is not changed.
+        The fence stands between the part and the white space around it, so that trimming is not changed.
         """
         body = text.strip()
         lead, tail = text[: len(text) - len(text.lstrip())], text[len(text.rstrip()) :]
         sizes = range(1, min(self._longest, len(body) + 1))
-        before = breaker if any(body[:size] in self._endings for size in sizes) else ""
+        is_inside = body in self._insides
+        before = breaker if is_inside or any(body[:size] in self._endings for size in sizes) else ""
         after = breaker if any(body[-size:] in self._openings for size in sizes) else ""
         return lead + before + body + after + tail if before or after else text

@@ -18,9 +18,11 @@ from jinja2.parser import Parser
 from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-MAX_STEPS = 2_000_000
+OWN_STEPS = 200_000
+"""Loop rounds and calls a template may make, besides one per character of its content."""
+OWN_CHARACTERS = 1_000_000
 MAX_GROWTH = 8
-MAX_OWN_CHARACTERS = 1_000_000
+"""Characters a template may write, besides so many times its content."""
 _BUDGET = " budget"
 """Context key of the render's budget; the space keeps it out of a template's reach."""
 
@@ -62,7 +64,7 @@ class SandboxedTemplate:
 
         Raises whatever the template's expressions raise, besides jinja2.TemplateError.
         """
-        budget = _Budget(MAX_STEPS, MAX_OWN_CHARACTERS + MAX_GROWTH * num_content_characters)
+        budget = _Budget(OWN_STEPS + num_content_characters, OWN_CHARACTERS + MAX_GROWTH * num_content_characters)
         pieces, num_characters = [], 0
         for piece in self._template.generate({**variables, _BUDGET: budget}):
             num_characters += len(piece)
