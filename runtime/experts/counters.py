@@ -1,0 +1,42 @@
+"""What decode routed and missed, in total and over the last 64 tokens. An expert counts once per layer and step."""
+
+from collections import deque
+
+WINDOW_TOKENS = 64
+
+
+class SlotCounters:
+    """Counts decode only. A step is one token of the window, whatever its number of rows."""
+
+    def __init__(self, bytes_per_miss: int = 0) -> None:
+        self.num_routed = 0
+        self.num_missed = 0
+        self._bytes_per_miss = bytes_per_miss
+        self._window: deque[tuple[int, int]] = deque(maxlen=WINDOW_TOKENS)
+        self._step_routed = 0
+        self._step_missed = 0
+
+    def begin_step(self) -> None:
+        """Close the step before."""
+        if self._step_routed:
+            self._window.append((self._step_routed, self._step_missed))
+        self._step_routed = self._step_missed = 0
+
+    def note(self, num_routed: int, num_missed: int) -> None:
+        """One layer of the step that runs."""
+        self.num_routed += num_routed
+        self.num_missed += num_missed
+        self._step_routed += num_routed
+        self._step_missed += num_missed
+
+    @property
+    def num_missed_bytes(self) -> int:
+        """Bytes that decode copied into slots."""
+        return self.num_missed * self._bytes_per_miss
+
+    @property
+    def hit_rate(self) -> float | None:
+        """1 - missed / routed over the last 64 tokens, the one in progress included; None before the first."""
+        steps = [*self._window, (self._step_routed, self._step_missed)][-WINDOW_TOKENS:]
+        num_routed = sum(routed for routed, _ in steps)
+        return None if num_routed == 0 else 1.0 - sum(missed for _, missed in steps) / num_routed

@@ -1,0 +1,99 @@
+"""`rule`: score = -(k + beta * d / L) + w * log2(c), in integers with 16 fraction bits; the lowest score goes first.
+
+- k: tokens for which the expert has been passed over since its last use: tok - last_tok, or tok - 1 - last_tok where
+  its layer is still ahead in this step; capped at 2^14.
+- d: layer-steps until its layer runs again, 1 .. L: layer_e - layer_now if ahead, else L - layer_now + layer_e.
+- c: use count that halves every 64 tokens. Kept as log2(c), so halving is a subtraction of 1/64 per token.
+- beta = 4, w = 3; L layers; tok advances once per decode step.
+
+Fixed point: k is shifted left by 16. beta * d / L is floor(beta * 2^16 * d / L), one table entry per d. The decay of
+log2(c) over t tokens is t << 10, exact. A use takes log2(c) = a to log2(2^a + 1) = max(a, 0) + f(|a|) with
+f(x) = log2(1 + 2^-x), read from a table of round(2^16 * f(i / 256)) at the nearest i, (|a| + 128) >> 8; from x = 18 on
+f is below half a unit and the table ends in 0. A first use starts from `NEVER_LOG2` and so gives exactly c = 1.
+"""
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+FRACTION_BITS = 16
+BETA = 4
+LOG2_WEIGHT = 3
+LARGEST_AGE = 1 << 14
+"""Cap of k, tokens."""
+DECAY_SHIFT = 10
+"""2^16 / 64: log2(c) lost per token."""
+NEAR_MISS_LOGIT = np.float32(0.25)
+"""An expert whose router logit is within this of the lowest routed one counts as used one token ago."""
+NEVER_TOKEN = -(1 << 20)
+"""last_tok of an expert that was never used: its k is at the cap."""
+NEVER_LOG2 = -(1 << 40)
+"""log2 of a count of 0: below every count that decayed, for any number of tokens that fits int64."""
+STEP_BITS = 8
+"""Distance of two entries of the log2 table: 2^8 units, 1/256."""
+LARGEST_STEP = 18 << STEP_BITS
+"""Number of steps up to x = 18."""
+
+
+def _log2_table() -> NDArray[np.int64]:
+    steps = 1 << STEP_BITS
+    values = [math.log2(1.0 + 2.0 ** (-i / steps)) * (1 << FRACTION_BITS) for i in range(LARGEST_STEP)]
+    return np.array([round(value) for value in values] + [0], np.int64)
+
+
+LOG2_TABLE = _log2_table()
+
+
+def count_use(log2_count: NDArray[np.int64]) -> NDArray[np.int64]:
+    """log2(2^a + 1) of fixed-point a."""
+    half = 1 << (FRACTION_BITS - STEP_BITS - 1)
+    index = np.minimum((np.abs(log2_count) + half) >> (FRACTION_BITS - STEP_BITS), LARGEST_STEP)
+    return np.maximum(log2_count, 0) + LOG2_TABLE[index]
+
+
+class RulePolicy:
+    """State per (layer, expert): last_tok, log2(c) as of the last use, and the token of that use."""
+
+    name = "rule"
+
+    def __init__(self, num_layers: int, num_experts: int) -> None:
+        self._num_experts = num_experts
+        self._tok = 0
+        self._last_tok = np.full(num_layers * num_experts, NEVER_TOKEN, np.int64)
+        self._log2_count = np.full(num_layers * num_experts, NEVER_LOG2, np.int64)
+        self._counted_tok = np.zeros(num_layers * num_experts, np.int64)
+        layers = np.arange(num_layers)
+        distance = (layers[None, :] - layers[:, None] - 1) % num_layers + 1
+        self._wait = (BETA << FRACTION_BITS) * distance // num_layers
+        """[layer now, layer of the expert]: beta * d / L."""
+        self._is_ahead = (layers[None, :] > layers[:, None]).astype(np.int64)
+
+    def begin_step(self) -> None:
+        self._tok += 1
+
+    def note_use(
+        self,
+        layer: int,
+        routed: NDArray[np.int64],
+        expert_ids: NDArray[np.int64],
+        router_logits: NDArray[np.float32],
+    ) -> None:
+        """Refresh near misses (last_tok only), then count the routed experts once, however many rows chose them."""
+        first = layer * self._num_experts
+        last_tok = self._last_tok[first : first + self._num_experts]
+        lowest = np.take_along_axis(router_logits, expert_ids, 1).min(1, keepdims=True)
+        is_near = (router_logits >= lowest - NEAR_MISS_LOGIT).any(0)
+        np.maximum(last_tok, self._tok - 1, out=last_tok, where=is_near)
+        used = routed + first
+        decayed = self._log2_count[used] - ((self._tok - self._counted_tok[used]) << DECAY_SHIFT)
+        self._log2_count[used] = count_use(decayed)
+        self._counted_tok[used] = self._tok
+        self._last_tok[used] = self._tok
+
+    def scores(self, layer: int, owners: NDArray[np.int64]) -> NDArray[np.int64]:
+        owner_layers = owners // self._num_experts
+        age = self._tok - self._is_ahead[layer][owner_layers] - self._last_tok[owners]
+        decay = (self._tok - self._counted_tok[owners]) << DECAY_SHIFT
+        weighted_count = LOG2_WEIGHT * (self._log2_count[owners] - decay)
+        return weighted_count - (np.minimum(age, LARGEST_AGE) << FRACTION_BITS) - self._wait[layer][owner_layers]
