@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.support.tiny_tokenizer import HERMES_TEMPLATE, MARKUP, SPECIALS, XML_TEMPLATE, write_tokenizer
 from transformers import AutoTokenizer
 
 from runtime.errors import CheckpointError, RequestError
 from runtime.protocol import ChatMessage, ToolCall, ToolSchema
 from runtime.text.chat_template import ChatTemplate
 from runtime.text.tokenizer import Tokenizer
+from tests.support.tiny_tokenizer import HERMES_TEMPLATE, MARKUP, SPECIALS, XML_TEMPLATE, write_tokenizer
 
 WEATHER = ToolSchema("weather", "Tells the weather", {"type": "object", "properties": {"city": {"type": "string"}}})
 CONVERSATION = (

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.tiny_tokenizer import write_tokenizer
 
 from runtime.text.detokenize import Detokenizer
 from runtime.text.tokenizer import Tokenizer
+from tests.support.tiny_tokenizer import write_tokenizer
 
 
 @pytest.fixture(scope="module")

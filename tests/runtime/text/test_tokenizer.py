@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.tiny_tokenizer import MARKUP, SPECIALS, tokenizer_json, write_tokenizer
 from tokenizers import Tokenizer as BpeTokenizer
 
 from runtime.errors import CheckpointError
 from runtime.text.tokenizer import Tokenizer
+from tests.support.tiny_tokenizer import MARKUP, SPECIALS, tokenizer_json, write_tokenizer
 
 NASTY = st.lists(st.sampled_from([*SPECIALS, *MARKUP, "<|im_", "end|>", "<", "a", " ", "é", "😀", "\n", "\0"])).map(
     "".join
@@ -76,20 +76,21 @@ def test_fingerprint_follows_the_file(tmp_path: Path, tokenizer: Tokenizer) -> N
     assert Tokenizer.load(tmp_path).fingerprint != tokenizer.fingerprint
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        None,
-        "",
-        "{",
-        "[]",
-        "{}",
-        '{"added_tokens": []}',
-        '{"added_tokens": [], "model": {"type": "Unigram"}, "decoder": {}}',
-    ]
-    + [tokenizer_json().replace('"ByteLevel"', '"Metaspace"'), tokenizer_json().replace('"Ġ', '"\u20ac')]
-    + ["version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n"],
-)
+BAD_FILES = [
+    None,
+    "",
+    "{",
+    "[]",
+    "{}",
+    '{"added_tokens": []}',
+    '{"added_tokens": [], "model": {"type": "Unigram"}, "decoder": {}}',
+    "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n",
+    tokenizer_json().replace('"ByteLevel"', '"Metaspace"'),
+    tokenizer_json().replace('"Ġ', '"\u20ac'),
+]
+
+
+@pytest.mark.parametrize("content", BAD_FILES)
 def test_a_bad_file_is_one_line_that_names_it(tmp_path: Path, content: str | None) -> None:
     if content is not None:
         (tmp_path / "tokenizer.json").write_text(content, encoding="utf-8")
