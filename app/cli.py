@@ -7,8 +7,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from importlib.metadata import PackageNotFoundError, version
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from app.commands import ask, doctor, models, plan, score, screen
 from app.commands.context import CommandContext
@@ -18,6 +17,7 @@ from app.errors import HotslotError
 from app.failure_log import log_failure
 from app.locations import Locations
 from app.sanitize import clean_line
+from app.version import package_version
 from runtime.errors import UsageError
 
 FAILED, WRONG_USAGE, INTERRUPTED, PIPE_GONE = 1, 2, 130, 141
@@ -30,6 +30,14 @@ class _Parser(argparse.ArgumentParser):
         raise UsageError(f"{message.removeprefix('argument ')}; see: {self.prog} --help")
 
 
+class _ShowVersion(argparse.Action):
+    """Looks the version up only when it is asked for."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> NoReturn:
+        print(f"hotslot {package_version('hotslot') or 'from a checkout'}")
+        parser.exit()
+
+
 def build_parser() -> argparse.ArgumentParser:
     """All commands and options of this release."""
     parser = _Parser(
@@ -37,7 +45,7 @@ def build_parser() -> argparse.ArgumentParser:
         description="Chat with mixture-of-experts models that are bigger than the GPU. Without a command: the screen.",
         allow_abbrev=False,
     )
-    parser.add_argument("--version", action="version", version=f"hotslot {hotslot_version()}")
+    parser.add_argument("--version", action=_ShowVersion, nargs=0, help="show the version and exit")
     add_model_option(parser)
     add_chat_options(parser)
     add_engine_options(parser)
@@ -46,13 +54,6 @@ def build_parser() -> argparse.ArgumentParser:
     for command in (ask, score, plan, models, doctor):
         command.add_parser(commands)
     return parser
-
-
-def hotslot_version() -> str:
-    try:
-        return version("hotslot")
-    except PackageNotFoundError:
-        return "from a checkout"
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -27,7 +27,7 @@ def log_failure(log_file: Path, error: BaseException) -> bool:
 
 def describe_failure(error: BaseException) -> str:
     """Type and frames of an error and of its causes."""
-    parts = []
+    parts: list[str] = []
     current: BaseException | None = error
     while current is not None and len(parts) < 8:
         frames = "".join(traceback.format_tb(current.__traceback__))

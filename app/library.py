@@ -7,7 +7,6 @@ from pathlib import Path
 from app.errors import ModelNameError
 from app.locations import DEMO_MODEL, Locations, asset_path
 from app.sanitize import clean_line
-from runtime.checkpoint.facts import read_facts
 from runtime.errors import HotslotError
 from runtime.spec import ModelSpec
 
@@ -63,6 +62,9 @@ def list_models(locations: Locations) -> list[LocalModel]:
 
 def describe_model(name: str, folder: Path) -> LocalModel:
     """What the folder's headers say; a folder that can't be used is described by its problem."""
+    # Brings numpy, which the commands that only resolve a name need not wait for.
+    from runtime.checkpoint.facts import read_facts
+
     try:
         return LocalModel(name, folder, _read_licence(folder), read_facts(folder))
     except HotslotError as error:

@@ -158,7 +158,7 @@ def _conclude(console: Console, session: ChatSession, end: TurnEnded, is_json: b
 def _answer_json(session: ChatSession, end: TurnEnded) -> dict[str, Any]:
     """The object of `--json`; a stable door."""
     answer = session.messages[-1] if end.message_id is not None else None
-    loaded = session.loaded
+    figures = session.stats or EngineStats()
     return {
         "text": answer.content if answer else "",
         "reasoning": answer.reasoning if answer else "",
@@ -169,8 +169,8 @@ def _answer_json(session: ChatSession, end: TurnEnded) -> dict[str, Any]:
             "cached_tokens": end.usage.cached_tokens,
             "completion_tokens": end.usage.completion_tokens,
         },
-        "stats": _stats_json(end.stats or RequestStats(), session.stats or EngineStats()),
-        "model": loaded.model_name if loaded else "",
+        "stats": _stats_json(end.stats or RequestStats(), figures),
+        "model": answer.model_name if answer else figures.model_name,
     }
 
 

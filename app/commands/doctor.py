@@ -4,16 +4,14 @@ import argparse
 import os
 import platform
 import sys
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
-
-from runtime.memory.probe import probe_machine
 
 from app.commands.context import CommandContext
 from app.errors import HotslotError, StoreError
 from app.library import describe_model
 from app.store.conversations import Store
+from app.version import package_version
 
 PACKAGES = ("hotslot", "torch", "textual", "tokenizers", "safetensors", "numpy", "jinja2")
 
@@ -41,7 +39,7 @@ def run(context: CommandContext, arguments: argparse.Namespace) -> int:
 def examine(context: CommandContext) -> dict[str, Any]:
     """The report; what is wrong is listed in `problems`, one readable line each."""
     problems = [context.settings_notice] if context.settings_notice else []
-    packages = {name: _version(name) for name in PACKAGES}
+    packages = {name: package_version(name) for name in PACKAGES}
     problems += [
         f"{name} is not installed; install Hotslot's dependencies again."
         for name, found in packages.items()
@@ -59,14 +57,10 @@ def examine(context: CommandContext) -> dict[str, Any]:
     }
 
 
-def _version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
-
-
 def _examine_machine(context: CommandContext, problems: list[str]) -> dict[str, Any]:
+    # Brings psutil, which the other commands need not wait for.
+    from runtime.memory.probe import probe_machine
+
     try:
         machine = probe_machine(context.settings.engine_options(Path()))
     except HotslotError as error:

@@ -2,16 +2,15 @@
 
 import argparse
 from dataclasses import fields, replace
-from typing import Any
-
-from runtime.memory.budget import BudgetPlan, plan
-from runtime.memory.probe import probe_machine
+from typing import TYPE_CHECKING, Any
 
 from app.commands.context import CommandContext
 from app.commands.options import add_memory_options, parse_size_option
 from app.console import format_bytes
-from runtime.checkpoint.facts import read_facts
 from runtime.options import parse_size
+
+if TYPE_CHECKING:
+    from runtime.memory.budget import BudgetPlan
 
 
 def add_parser(commands: Any) -> None:
@@ -30,6 +29,12 @@ def add_parser(commands: Any) -> None:
 
 
 def run(context: CommandContext, arguments: argparse.Namespace) -> int:
+    # Bring numpy and psutil, which the other commands need not wait for.
+    from runtime.memory.budget import plan
+    from runtime.memory.probe import probe_machine
+
+    from runtime.checkpoint.facts import read_facts
+
     context.tell_settings_notice()
     options = context.settings.engine_options(context.model_path())
     machine = probe_machine(options)
@@ -47,12 +52,12 @@ def run(context: CommandContext, arguments: argparse.Namespace) -> int:
     return 0 if budget.fits else 1
 
 
-def _to_json(budget: BudgetPlan) -> dict[str, Any]:
+def _to_json(budget: "BudgetPlan") -> dict[str, Any]:
     sizes = {field.name: getattr(budget, field.name) for field in fields(budget) if field.name.endswith("_bytes")}
     return {"fits": budget.fits, "reason": budget.reason, "slots": budget.num_slots, **sizes}
 
 
-def _print_plan(context: CommandContext, budget: BudgetPlan) -> None:
+def _print_plan(context: CommandContext, budget: "BudgetPlan") -> None:
     rows = [(line.name, format_bytes(line.num_bytes), line.why) for line in budget.lines]
     context.console.print_table([("part", "size", "why"), *rows], right=(1,))
     slots = f"{budget.num_slots} expert slots of {format_bytes(budget.slot_bytes)}"

@@ -10,8 +10,8 @@ from runtime.errors import UsageError
 def run(context: CommandContext, arguments: argparse.Namespace) -> int:
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise UsageError("The chat screen needs a terminal; in pipes and scripts use: hotslot ask PROMPT")
-    model_path = context.model_path()
-    # Textual takes a quarter of a second to import, and no other command needs it.
-    from app.tui.app import run_app
+    # Textual takes longer to import than everything else together, and no other command needs it.
+    from app.tui.app import run_tui
 
-    return run_app(context, model_path)
+    notices = () if context.settings_notice is None else (context.settings_notice,)
+    return run_tui(context.locations, context.settings, notices)

@@ -1,0 +1,142 @@
+"""`ask` over a scripted engine: which words go to which stream, the JSON object, the exit status."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.cli import main
+from app.commands import ask
+from runtime.errors import CheckpointError
+from tests.support.scripted_engine import CRASH_MESSAGE, BadCall, Call, Crash, End, Refuse, Say, ScriptedEngine, Step
+
+
+@pytest.fixture
+def run_ask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
+    """Run `hotslot ask` in this process: (status, stdout, stderr, engine)."""
+
+    def run(script: tuple[Step, ...], *arguments: str, **engine_options: Any) -> tuple[int, str, str, ScriptedEngine]:
+        engine = ScriptedEngine(script, **engine_options)
+        monkeypatch.setattr(ask, "LocalEngine", lambda log_path: engine)
+        status = main(["ask", "--model", str(tmp_path), *arguments])
+        captured = capsys.readouterr()
+        return status, captured.out, captured.err, engine
+
+    return run
+
+
+ANSWER = (Say("Hm. ", is_reasoning=True), Say("Well.\n", is_reasoning=True), Say("It is "), Say("blue."))
+
+
+def test_answer_to_stdout_reasoning_to_stderr(run_ask: Any) -> None:
+    assert run_ask(ANSWER, "why?")[:3] == (0, "It is blue.\n", "Hm. Well.\n")
+
+
+def test_json_has_the_stable_fields(run_ask: Any) -> None:
+    script = (*ANSWER, Call("clock", {"zone": "\x9bUTC"}))
+    status, out, err, _ = run_ask(script, "--json", "why?")
+    assert (status, err) == (0, "")
+    answer = json.loads(out)
+    assert out.count("\n") == 1
+    assert out.isascii()
+    assert answer["text"] == "It is blue."
+    assert answer["reasoning"] == "Hm. Well.\n"
+    assert answer["tool_calls"] == [{"name": "clock", "arguments": {"zone": "\x9bUTC"}}]
+    assert answer["finish_reason"] == "tool_calls"
+    assert set(answer["usage"]) == {"prompt_tokens", "cached_tokens", "completion_tokens"}
+    wanted = {"ttft_s", "prefill_tok_s", "decode_tok_s", "slot_hit_rate", "slots", "vram_used_bytes"}
+    assert wanted | {"vram_headroom_bytes", "overlap"} <= set(answer["stats"])
+    assert answer["model"] == "scripted"
+
+
+@pytest.mark.parametrize("flags", [[], ["--json"]])
+def test_engine_death_is_one_line(run_ask: Any, flags: list[str]) -> None:
+    status, out, err, _ = run_ask((Say("par"), Crash()), *flags, "go")
+    assert status == 1
+    assert err == f"hotslot: {CRASH_MESSAGE}\n"
+    assert out == ("" if flags else "par\n")
+
+
+def test_refused_prompt(run_ask: Any) -> None:
+    status, out, err, _ = run_ask((Refuse("The prompt has 9 tokens, the context 8."),), "go")
+    assert (status, out, err) == (1, "", "hotslot: The prompt has 9 tokens, the context 8.\n")
+
+
+def test_model_that_fails_to_load(run_ask: Any) -> None:
+    error = CheckpointError("model.safetensors: the file ends early; download it again.")
+    status, out, err, _ = run_ask(ANSWER, "go", start_error=error)
+    assert (status, out, err) == (1, "", f"hotslot: {error}\n")
+
+
+def test_unfinished_answer_says_so(run_ask: Any) -> None:
+    status, out, err, _ = run_ask((Say("and"), End("length")), "go")
+    assert (status, out) == (0, "and\n")
+    assert "token limit" in err
+
+
+def test_hostile_output_reaches_no_stream(run_ask: Any) -> None:
+    hostile = "a\x1b]52;c;aGk=\x07\x9b31m\u202e\0[/red][@click=app.quit]b"
+    script = (Say(hostile, is_reasoning=True), Say(hostile), BadCall(hostile, hostile), Call(hostile, {"x": hostile}))
+    _, out, err, _ = run_ask(script, "go")
+    assert out == "a]52;c;aGk=31m[/red][@click=app.quit]b\n"
+    assert not set(out + err) & set("\x1b\x07\x9b\u202e\0")
+
+
+def test_options_reach_the_engine(run_ask: Any) -> None:
+    flags = "--system Brief --no-think --temperature 0 --top-k 5 --top-p 0.5 --min-p 0.2 --presence-penalty -1"
+    flags += " --repetition-penalty 1.5 --seed 7 --max-tokens 9 --overlap off --policy lru --vram 2GiB --slots 12"
+    flags += " --context 99 --device cpu --dtype fp32"
+    *_, engine = run_ask(ANSWER, *flags.split(), "go")
+    request, options = engine.requests[0], engine.starts[0]
+    assert [(m.role, m.content) for m in request.messages] == [("system", "Brief"), ("user", "go")]
+    assert request.thinking is False
+    sampling = request.sampling
+    assert (sampling.temperature, sampling.top_k, sampling.top_p, sampling.min_p) == (0.0, 5, 0.5, 0.2)
+    assert (sampling.presence_penalty, sampling.repetition_penalty) == (-1.0, 1.5)
+    assert (sampling.seed, sampling.max_tokens) == (7, 9)
+    assert (options.overlap, options.policy, options.vram_bytes, options.num_slots) == (False, "lru", 2**31, 12)
+    assert (options.context_tokens, options.device, options.dtype) == (99, "cpu", "fp32")
+
+
+def test_sampling_is_the_models_own_unless_given(run_ask: Any) -> None:
+    *_, engine = run_ask(ANSWER, "go")
+    assert (engine.requests[0].sampling.temperature, engine.requests[0].sampling.top_k) == (0.5, 20)
+    assert engine.requests[0].thinking is None
+
+
+def test_settings_file_holds_for_the_command_line_too(run_ask: Any, own_home: Path) -> None:
+    own_home.mkdir()
+    (own_home / "config.toml").write_text('seed = 5\npolicy = "lru"\n')
+    *_, engine = run_ask(ANSWER, "--seed", "6", "go")
+    assert (engine.requests[0].sampling.seed, engine.starts[0].policy) == (6, "lru")
+
+
+def test_files_go_before_the_prompt(run_ask: Any, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("alpha")
+    (tmp_path / "b.txt").write_bytes("Grüße".encode("latin-1"))
+    files = ["--file", str(tmp_path / "a.txt"), "--file", str(tmp_path / "b.txt")]
+    _, _, err, engine = run_ask(ANSWER, *files, "go")
+    assert (
+        engine.requests[0].messages[0].content == "File a.txt:\n```\nalpha\n```\n\nFile b.txt:\n```\nGrüße\n```\n\ngo"
+    )
+    assert "b.txt is not UTF-8; it was read as Latin-1." in err
+
+
+def test_nothing_is_kept(run_ask: Any, own_home: Path) -> None:
+    run_ask(ANSWER, "go")
+    assert not own_home.exists()
+
+
+def test_unforeseen_error_is_one_line_and_logged(run_ask: Any, own_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def explode(*_: object) -> None:
+        raise KeyError(" ".join(["secret", "words"]))
+
+    monkeypatch.setattr(ask, "_read_prompt", explode)
+    status, _, err, _ = run_ask(ANSWER, "go")
+    assert status == 1
+    assert err.count("\n") == 1
+    assert "KeyError" in err
+    log = (own_home / "logs" / "hotslot.log").read_text()
+    assert "explode" in log
+    assert "secret words" not in log
