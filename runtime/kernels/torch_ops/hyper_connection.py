@@ -19,7 +19,7 @@ def mix_streams(
     (or none), all divided by S beforehand; up [S*H, R].
     Returns input [N, H] and inject weights 2 * sigmoid(down_i @ n) [N, I].
     """
-    streams = residual.view(residual.shape[0], num_streams, -1)
+    streams = residual.unflatten(-1, scale.shape)
     normed = rms_norm(streams, scale, eps)
     lowrank, inject = functional.linear(normed.view(residual.shape), down).tensor_split((up.shape[1],), dim=-1)
     weights = functional.linear(functional.silu(lowrank), up).sigmoid_().view(streams.shape)
