@@ -16,23 +16,25 @@ from runtime.spec import PAGE_TOKENS, IndexerSpec
 
 RotaryTable = tuple[Tensor, Tensor]
 
+_PAGE_SHIFT = PAGE_TOKENS.bit_length() - 1
+
 
 @dataclass(frozen=True)
 class AttentionPlan:
-    """Flat places in the pool; `num_blocks` counts the blocks complete at the segment's end.
+    """Flat places in the pool, all int64; `num_blocks` counts the blocks complete at the segment's end.
 
-    `write_slots` int64 [T]: where new tokens go. `read_slots` int64 [end]: all tokens of the sequence.
-    `block_slots` int64 [num_blocks]: all complete blocks; the last `num_new_blocks` of them complete in this segment,
-    and `block_rotary` is the rotary table of their first tokens.
+    `pages` are the segment's pages in order, `write_slots` [T] the places of its new tokens. The blocks that complete
+    in this segment go to `new_block_slots`, rotated by the table of their first tokens, `block_rotary`. `block_slots`
+    [num_blocks] places all complete blocks; None where they simply lie one after the other in `pages`.
     """
 
     segment: Segment
+    pages: Tensor
     write_slots: Tensor
-    read_slots: Tensor
     num_blocks: int
-    num_new_blocks: int
-    block_slots: Tensor
+    new_block_slots: Tensor | None
     block_rotary: RotaryTable | None
+    block_slots: Tensor | None
 
     @classmethod
     def build(
@@ -40,25 +42,29 @@ class AttentionPlan:
     ) -> "AttentionPlan":
         """Plan for one segment; all sizes follow from its start and length."""
         device = segment.page_table.device
-        read_slots = _flat_slots(segment.page_table, torch.arange(segment.end, device=device), PAGE_TOKENS)
+        pages = segment.page_table[: -(-segment.end // PAGE_TOKENS)]
+        write_slots = token_slots(pages, torch.arange(segment.start, segment.end, device=device))
         if indexer is None:
-            return cls(segment, read_slots[segment.start :], read_slots, 0, 0, read_slots[:0], None)
+            return cls(segment, pages, write_slots, 0, None, None, None)
         size = indexer.block_tokens
-        num_blocks = segment.end // size
-        num_new_blocks = num_blocks - segment.start // size
-        last_tokens = torch.arange(1, num_blocks + 1, device=device) * size - 1
-        block_slots = _block_slots(segment.page_table, last_tokens, size)
-        first_tokens = last_tokens[num_blocks - num_new_blocks :] - (size - 1)
-        rotary = ops.rotary_table(first_tokens, inverse_frequencies) if num_new_blocks else None
-        return cls(segment, read_slots[segment.start :], read_slots, num_blocks, num_new_blocks, block_slots, rotary)
+        num_blocks, num_old_blocks = segment.end // size, segment.start // size
+        block_slots = new_block_slots = rotary = None
+        if num_blocks > num_old_blocks:
+            last_tokens = torch.arange(num_old_blocks + 1, num_blocks + 1, device=device) * size - 1
+            new_block_slots = _block_slots(pages, last_tokens, size)
+            rotary = ops.rotary_table(last_tokens - (size - 1), inverse_frequencies)
+        if PAGE_TOKENS % size and num_blocks > indexer.budget_blocks:
+            last_tokens = torch.arange(1, num_blocks + 1, device=device) * size - 1
+            block_slots = _block_slots(pages, last_tokens, size)
+        return cls(segment, pages, write_slots, num_blocks, new_block_slots, rotary, block_slots)
 
 
-def _flat_slots(page_table: Tensor, tokens: Tensor, per_page: int) -> Tensor:
-    pages = torch.div(tokens, PAGE_TOKENS, rounding_mode="floor")
-    return page_table.index_select(0, pages).mul_(per_page).add_(tokens.remainder(PAGE_TOKENS))
+def token_slots(pages: Tensor, tokens: Tensor) -> Tensor:
+    """Flat places of the tokens at positions `tokens`: page * 64 + position in the page."""
+    return pages.index_select(0, tokens >> _PAGE_SHIFT).mul_(PAGE_TOKENS).add_(tokens & (PAGE_TOKENS - 1))
 
 
-def _block_slots(page_table: Tensor, last_tokens: Tensor, block_tokens: int) -> Tensor:
-    pages = torch.div(last_tokens, PAGE_TOKENS, rounding_mode="floor")
-    inside = torch.div(last_tokens.remainder(PAGE_TOKENS), block_tokens, rounding_mode="floor")
-    return page_table.index_select(0, pages).mul_(index_slots_per_page(block_tokens)).add_(inside)
+def _block_slots(pages: Tensor, last_tokens: Tensor, block_tokens: int) -> Tensor:
+    """Flat places of index keys, by the last token of each block."""
+    inside = torch.div(last_tokens & (PAGE_TOKENS - 1), block_tokens, rounding_mode="floor")
+    return pages.index_select(0, last_tokens >> _PAGE_SHIFT).mul_(index_slots_per_page(block_tokens)).add_(inside)

@@ -11,7 +11,7 @@ from runtime.cache.page_pool import PagePool
 from runtime.cache.state_pool import StatePool
 from runtime.families.names import NameMap
 from runtime.kernels.ops import Ops
-from runtime.layers.attention_plan import AttentionPlan, RotaryTable
+from runtime.layers.attention_plan import AttentionPlan, RotaryTable, token_slots
 from runtime.layers.dense_weights import DenseWeights
 from runtime.spec import IndexerSpec, ModelSpec
 
@@ -79,48 +79,63 @@ class SparseAttention:
         pending = states.pending_index_keys[self.index, plan.segment.state_row]
         num_pending = plan.segment.start % size
         raw = torch.cat((pending[:num_pending], raw))
-        num_finished = plan.num_new_blocks * size
-        if num_finished:
-            means = raw[:num_finished].view(plan.num_new_blocks, 1, size, -1).mean(dim=2)
+        num_finished = 0
+        if plan.new_block_slots is not None:
+            num_new_blocks = plan.new_block_slots.shape[0]
+            num_finished = num_new_blocks * size
+            means = raw[:num_finished].view(num_new_blocks, 1, size, -1).mean(dim=2)
             keys = self._ops.rotate(self._ops.rms_norm(means, self._index_k_scale, self._eps), plan.block_rotary)
             assert pages.index_keys_flat is not None
-            new_slots = plan.block_slots[plan.num_blocks - plan.num_new_blocks :]
-            pages.index_keys_flat[self.index].index_copy_(0, new_slots, keys.squeeze(1))
+            pages.index_keys_flat[self.index].index_copy_(0, plan.new_block_slots, keys.squeeze(1))
         pending[: raw.shape[0] - num_finished].copy_(raw[num_finished:])
 
     def _attend(self, q: Tensor, index_q: Tensor, rotary: RotaryTable, plan: AttentionPlan, pages: PagePool) -> Tensor:
         """Attention output [T, Hq*D] of one segment."""
-        start = plan.segment.start
+        size, start, end = self._indexer.block_tokens, plan.segment.start, plan.segment.end
+        is_single = q.shape[0] == 1
         if plan.num_blocks <= self._indexer.budget_blocks:
-            k, v = self._gather(pages, plan.read_slots)
-            if q.shape[0] == 1:
+            k, v = self._gather_all(pages, plan)
+            if is_single:
                 return self._ops.attend(q, k, v, self._scale)
             return self._ops.attend_causal(q, k, v, self._scale, start)
-        visible = torch.arange(start + 1, plan.segment.end + 1, device=q.device)
-        num_complete = torch.div(visible, self._indexer.block_tokens, rounding_mode="floor")
+        num_complete = torch.div(torch.arange(start + 1, end + 1, device=q.device), size, rounding_mode="floor")
         blocks = self._select(index_q, rotary, num_complete, plan, pages)
-        mask = self._ops.selected_tokens(blocks, num_complete, self._indexer.block_tokens, plan.segment.end)
-        if q.shape[0] == 1:
-            k, v = self._gather(pages, plan.read_slots[mask[0]])
+        if is_single:
+            k, v = self._gather_blocks(pages, plan, blocks[0])
             return self._ops.attend(q, k, v, self._scale)
-        k, v = self._gather(pages, plan.read_slots)
+        mask = self._ops.selected_tokens(blocks, num_complete, size, end)
+        k, v = self._gather_all(pages, plan)
         return self._ops.attend_causal(q, k, v, self._scale, start, mask)
 
     def _select(
         self, index_q: Tensor, rotary: RotaryTable, num_complete: Tensor, plan: AttentionPlan, pages: PagePool
     ) -> Tensor:
         """Selected blocks bool [T, num_blocks]; scores and choice are fp32."""
+        assert pages.index_keys is not None
         assert pages.index_keys_flat is not None
         queries = self._ops.rotate(self._ops.rms_norm(index_q, self._index_q_scale, self._eps), rotary)
-        keys = pages.index_keys_flat[self.index].index_select(0, plan.block_slots)
+        if plan.block_slots is None:
+            keys = pages.index_keys[self.index].index_select(0, plan.pages).flatten(0, 1)[: plan.num_blocks]
+        else:
+            keys = pages.index_keys_flat[self.index].index_select(0, plan.block_slots)
         scores = self._ops.block_scores(queries.float(), keys.float())
         return self._ops.select_blocks(scores, num_complete, self._indexer.budget_blocks)
 
-    def _gather(self, pages: PagePool, slots: Tensor) -> tuple[Tensor, Tensor]:
-        return (
-            pages.keys_flat[self.index].index_select(0, slots),
-            pages.values_flat[self.index].index_select(0, slots),
-        )
+    def _gather_all(self, pages: PagePool, plan: AttentionPlan) -> tuple[Tensor, Tensor]:
+        """Keys and values [end, Hkv, D] of every token of the sequence."""
+        keys = pages.keys[self.index].index_select(0, plan.pages).flatten(0, 1)
+        values = pages.values[self.index].index_select(0, plan.pages).flatten(0, 1)
+        return keys[: plan.segment.end], values[: plan.segment.end]
+
+    def _gather_blocks(self, pages: PagePool, plan: AttentionPlan, is_selected: Tensor) -> tuple[Tensor, Tensor]:
+        """Keys and values of the selected blocks and of the tokens after the last complete block, in order."""
+        size, device = self._indexer.block_tokens, is_selected.device
+        first_tokens = is_selected.nonzero() * size
+        tail = torch.arange(plan.num_blocks * size, plan.segment.end, device=device)
+        tokens = torch.cat(((first_tokens + torch.arange(size, device=device)).flatten(), tail))
+        slots = token_slots(plan.pages, tokens)
+        keys = pages.keys_flat[self.index].index_select(0, slots)
+        return keys, pages.values_flat[self.index].index_select(0, slots)
 
     @staticmethod
     def _slice_rotary(rotary: RotaryTable, span: slice) -> RotaryTable:

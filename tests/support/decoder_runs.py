@@ -42,7 +42,7 @@ def _dense(matrix: Nvfp4Matrix | PlainMatrix) -> Tensor:
 
 
 class DecoderRun:
-    """A decoder with pools of its own; every method starts sequences afresh. Pages are handed out in scattered order."""
+    """A decoder with pools of its own, pages handed out in scattered order."""
 
     def __init__(self, folder: Path, max_tokens: int = 512, num_rows: int = 4, is_ngram_table_mapped: bool = False):
         checkpoint = open_checkpoint(folder)

@@ -57,8 +57,8 @@ def select_blocks(scores: Tensor, num_complete: Tensor, budget: int) -> Tensor:
     """The `budget` best of each row's first `num_complete` blocks as bool [T, B].
 
     scores fp32 [T, B]; num_complete int64 [T], not falling. Rows with no more complete blocks than `budget` get all.
-    relu makes exact zeros, so equal scores are common: torch.topk over just the complete blocks settles them, as it does
-    in transformers, and the choice depends on nothing but those scores.
+    relu makes exact zeros, so equal scores are common: torch.topk over just the complete blocks settles them, as it
+    does in transformers, and the choice depends on nothing but those scores.
     """
     selected = torch.zeros_like(scores, dtype=torch.bool)
     begin = 0
