@@ -1,0 +1,81 @@
+"""Looks at the machine: main memory, cores, and a GPU's free memory through NVIDIA's management library. No torch."""
+
+import ctypes
+import os
+
+import psutil
+
+from runtime.errors import UsageError
+from runtime.memory.budget import PROCESS_BASE_BYTES, Machine
+from runtime.options import EngineOptions
+
+NVML_NAMES = ("libnvidia-ml.so.1", "nvml.dll")
+
+
+class _NvmlMemory(ctypes.Structure):
+    """nvmlMemory_t."""
+
+    _fields_ = (("total", ctypes.c_ulonglong), ("free", ctypes.c_ulonglong), ("used", ctypes.c_ulonglong))
+
+
+def probe_machine(options: EngineOptions, process_base_bytes: int = PROCESS_BASE_BYTES) -> Machine:
+    """The machine as it is now, with the device that the options ask for ('auto': a GPU if there is one).
+
+    Raises UsageError where a GPU is asked for and none can be used.
+    """
+    vram_free_bytes = None if options.device == "cpu" else free_vram_bytes()
+    if options.device == "cuda" and vram_free_bytes is None:
+        raise UsageError(
+            "there is no NVIDIA GPU that can be used; set --device cpu, or check the driver with nvidia-smi"
+        )
+    memory = psutil.virtual_memory()
+    return Machine(
+        device="cpu" if vram_free_bytes is None else "cuda",
+        vram_free_bytes=vram_free_bytes,
+        ram_total_bytes=_limited(int(memory.total)),
+        ram_available_bytes=min(int(memory.available), _limited(int(memory.total))),
+        num_cores=count_cores(),
+        process_base_bytes=process_base_bytes,
+    )
+
+
+def count_cores() -> int:
+    """Physical cores this process may use: the hyperthreads of one core share its arithmetic."""
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, min(usable, psutil.cpu_count(logical=False) or usable))
+
+
+def free_vram_bytes() -> int | None:
+    """Free memory of the first GPU, or None where there is no driver or no GPU."""
+    library = _load_nvml()
+    if library is None or library.nvmlInit_v2() != 0:
+        return None
+    try:
+        handle, memory = ctypes.c_void_p(), _NvmlMemory()
+        if library.nvmlDeviceGetHandleByIndex_v2(0, ctypes.byref(handle)) != 0:
+            return None
+        if library.nvmlDeviceGetMemoryInfo(handle, ctypes.byref(memory)) != 0:
+            return None
+        return int(memory.free)
+    finally:
+        library.nvmlShutdown()
+
+
+def _load_nvml() -> ctypes.CDLL | None:
+    for name in NVML_NAMES:
+        try:
+            return ctypes.CDLL(name)
+        except OSError:
+            continue
+    return None
+
+
+def _limited(total_bytes: int) -> int:
+    """Memory of the machine, or of the container this process runs in if that is less."""
+    for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        try:
+            with open(path, encoding="ascii") as file:
+                return min(total_bytes, int(file.read()))
+        except (OSError, ValueError):
+            continue
+    return total_bytes

@@ -1,0 +1,92 @@
+"""How many bytes each part of a model takes, from its spec alone. Each formula is that of the pool it plans for."""
+
+from runtime.spec import PAGE_TOKENS, ModelSpec
+
+QUERY_TILE = 64
+"""Queries of attention whose scores exist at once."""
+EXPERT_SCRATCH_BYTES = 8 << 20
+"""Upper bound of the buffers that a few dequantised experts take (one expert is always allowed)."""
+
+
+def experts_bytes(spec: ModelSpec) -> int:
+    """Records of all routed experts."""
+    return spec.num_layers * spec.moe.num_experts * spec.weights.record_bytes
+
+
+def kv_page_bytes(spec: ModelSpec, element_bytes: int) -> int:
+    """Keys and values of one page over all attention layers."""
+    per_token = 2 * spec.attention.num_kv_heads * spec.attention.head_dim
+    return len(spec.attention_layers) * PAGE_TOKENS * per_token * element_bytes
+
+
+def index_key_page_bytes(spec: ModelSpec, element_bytes: int) -> int:
+    """Index keys of one page over all attention layers: one per block whose last token may lie in the page."""
+    if spec.indexer is None:
+        return 0
+    num_keys = -(-PAGE_TOKENS // spec.indexer.block_tokens)
+    return len(spec.attention_layers) * num_keys * spec.indexer.head_dim * element_bytes
+
+
+def state_row_bytes(spec: ModelSpec, element_bytes: int) -> int:
+    """One sequence's state that is not paged: recurrent (fp32), convolutions, n-gram ids, pending index keys."""
+    num_bytes = 0
+    net, ngram, indexer = spec.delta_net, spec.ngram, spec.indexer
+    if net is not None:
+        recurrent = 4 * net.num_value_heads * net.key_dim * net.value_dim
+        conv = element_bytes * (net.conv_kernel - 1) * net.conv_channels
+        num_bytes += len(spec.delta_net_layers) * (recurrent + conv)
+    if ngram is not None:
+        taps = (ngram.conv_kernel - 1) * ngram.ngram_size
+        num_bytes += len(ngram.layer_indices) * taps * spec.residual_width * element_bytes
+        num_bytes += 8 * (ngram.ngram_size - 1)
+    if indexer is not None:
+        num_bytes += len(spec.attention_layers) * (indexer.block_tokens - 1) * indexer.head_dim * element_bytes
+    return num_bytes
+
+
+def workspace_bytes(spec: ModelSpec, chunk_tokens: int, context_tokens: int, element_bytes: int) -> int:
+    """What exists at most beside weights and state while one chunk is computed.
+
+    The sum of: residual streams and their normed and mixed copies; the widest mixer's projections; routes (fp32) three
+    times; one tile of attention scores with its softmax; the experts being dequantised.
+    """
+    streams = 4 * chunk_tokens * spec.residual_width * element_bytes
+    widest = spec.attention.num_heads * spec.attention.head_dim * 2
+    if spec.delta_net is not None:
+        widest = max(widest, spec.delta_net.conv_channels + spec.delta_net.num_value_heads * spec.delta_net.value_dim)
+    projections = 4 * chunk_tokens * widest * element_bytes
+    routes = 3 * chunk_tokens * spec.moe.num_experts_per_token * spec.hidden_size * 4
+    scores = 2 * min(QUERY_TILE, chunk_tokens) * spec.attention.num_heads * _visible_tokens(spec, context_tokens) * 4
+    expert_values = 3 * spec.hidden_size * spec.moe.intermediate
+    return streams + projections + routes + scores + max(EXPERT_SCRATCH_BYTES, 7 * expert_values)
+
+
+def _visible_tokens(spec: ModelSpec, context_tokens: int) -> int:
+    """Tokens that attention looks at: sparse attention looks at its budget, plus what lies behind the last block."""
+    if spec.indexer is None:
+        return context_tokens
+    return min(context_tokens, spec.indexer.budget_tokens + spec.indexer.block_tokens)
+
+
+def fp8_dense_bytes(spec: ModelSpec) -> int:
+    """Dense weights where large matrices are e4m3 with an fp32 scale per row, and the rest bf16.
+
+    Never quantised: embedding, router, indexer, n-gram projections, delta net gates, convolutions, norms, residuals.
+    """
+    hidden, attention, net = spec.hidden_size, spec.attention, spec.delta_net
+    shapes: list[tuple[int, int]] = []
+    head_rows = attention.num_heads * attention.head_dim * (2 if attention.has_output_gate else 1)
+    kv_rows = 2 * attention.num_kv_heads * attention.head_dim
+    mixed = attention.num_heads * attention.head_dim
+    shapes += len(spec.attention_layers) * [(head_rows + kv_rows, hidden), (hidden, mixed)]
+    if net is not None:
+        values = net.num_value_heads * net.value_dim
+        shapes += len(spec.delta_net_layers) * [(net.conv_channels + values, hidden), (hidden, values)]
+    if spec.moe.shared_intermediate is not None:
+        shared = spec.moe.shared_intermediate
+        shapes += spec.num_layers * [(2 * shared, hidden), (hidden, shared)]
+    if not spec.ties_embeddings:
+        shapes.append((spec.vocab_size, hidden))
+    quantised = sum(rows * columns for rows, columns in shapes)
+    scales = 4 * sum(rows for rows, _ in shapes)
+    return quantised + scales + 2 * (spec.weights.dense_params - quantised)
