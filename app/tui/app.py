@@ -1,0 +1,80 @@
+"""The Textual application: themes, the screens over the chat, and the way in. Owns no chat state."""
+
+from typing import ClassVar
+
+from textual.app import App
+from textual.binding import BindingType
+
+from app.chat.session import ChatSession
+from app.engine import Engine, LocalEngine
+from app.errors import HotslotError
+from app.library import resolve_model
+from app.locations import Locations
+from app.settings import Settings
+from app.store.conversations import Store
+from app.tui.actions import bindings_of
+from app.tui.commands import ActionCommands
+from app.tui.screens.chat import ChatScreen
+from app.tui.screens.help import HelpScreen
+from app.tui.themes import FALLBACK_VARIABLES, OWN_THEMES, THEME_NAMES
+from app.tui.widgets.status_bar import explain
+
+
+class HotslotApp(App[None]):
+    """One chat screen, always at the bottom of the stack."""
+
+    TITLE = "Hotslot"
+    CSS_PATH = "hotslot.tcss"
+    COMMANDS: ClassVar = {ActionCommands}
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("app")]
+    ENABLE_COMMAND_PALETTE = True
+
+    def __init__(
+        self, session: ChatSession, store: Store, locations: Locations, notices: tuple[str, ...] = ()
+    ) -> None:
+        super().__init__()
+        self.chat = ChatScreen(session, store, locations, notices)
+        for theme in OWN_THEMES:
+            self.register_theme(theme)
+        self._use_theme(session.settings.theme)
+
+    def get_theme_variable_defaults(self) -> dict[str, str]:
+        return FALLBACK_VARIABLES
+
+    def on_mount(self) -> None:
+        self.push_screen(self.chat)
+
+    def _use_theme(self, name: str) -> None:
+        self.theme = name if name in THEME_NAMES else THEME_NAMES[0]
+
+    def on_chat_screen_settings_changed(self, message: ChatScreen.SettingsChanged) -> None:
+        self._use_theme(message.settings.theme)
+
+    def action_next_theme(self) -> None:
+        index = THEME_NAMES.index(self.theme) if self.theme in THEME_NAMES else -1
+        name = THEME_NAMES[(index + 1) % len(THEME_NAMES)]
+        self.chat.set_theme_name(name)
+        self.notify(f"Theme: {name}", markup=False)
+
+    def action_show_help(self) -> None:
+        stats = self.chat.session.stats
+        self.push_screen(HelpScreen(explain(stats) if stats is not None else ()))
+
+
+def run_tui(
+    locations: Locations, settings: Settings, notices: tuple[str, ...] = (), engine: Engine | None = None
+) -> int:
+    """Open the chat and return the exit status. Raises HotslotError, before the screen is touched, for a bad model."""
+    model_path = resolve_model(settings.model, locations)
+    try:
+        store = Store.open(locations.database_file)
+    except HotslotError as error:
+        store = Store.in_memory()
+        notices = (*notices, f"{error} This chat is not saved.")
+    session = ChatSession(engine or LocalEngine(locations.engine_log_file), store, settings, model_path)
+    app = HotslotApp(session, store, locations, notices)
+    try:
+        app.run()
+    finally:
+        store.close()
+    return app.return_code or 0

@@ -1,0 +1,94 @@
+"""Between a turn and the screen: collects events as they come, hands them over in order about 25 times a second.
+
+The turn never waits for the screen: collecting only appends. The screen never falls behind: what came while it was
+drawing is handed over in one piece, and slow drawing makes the next hand-over later, not the queue longer.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Literal
+
+from app.chat.events import AnswerTextStreamed, TurnEnded, TurnEvent, TurnEvents
+from app.errors import HotslotError
+
+SHORTEST_PAUSE_S = 0.04
+LONGEST_PAUSE_S = 1.0
+DRAWING_SHARE = 0.3
+"""At most about this share of the event loop's time goes into drawing the answer."""
+
+
+@dataclass
+class TextPiece:
+    """Joined text of one channel; `num_pieces` is about its number of tokens."""
+
+    channel: Literal["text", "reasoning"]
+    text: str
+    num_pieces: int = 1
+
+
+@dataclass(frozen=True)
+class TurnOver:
+    """Nothing more will come. `refusal` is one readable line if the turn was refused before it began, else ''."""
+
+    refusal: str = ""
+
+
+Delivered = TextPiece | TurnEvent | TurnOver
+
+
+class TurnInbox:
+    """Events that the screen has not taken yet. `announce` is called when it should, at most once until it does."""
+
+    def __init__(self, announce: Callable[[], None]) -> None:
+        self._announce = announce
+        self._events: list[Delivered] = []
+        self._is_announced = False
+        self._next_at = 0.0
+        self._taken_at = 0.0
+
+    async def run(self, events: TurnEvents) -> None:
+        """Collect a whole turn; the last thing delivered is a `TurnOver`, whatever happens."""
+        refusal = ""
+        try:
+            async with aclosing(events):
+                async for event in events:
+                    self.put(event)
+        except HotslotError as error:
+            refusal = str(error)
+        finally:
+            self.put(TurnOver(refusal))
+
+    def put(self, event: TurnEvent | TurnOver) -> None:
+        """Add an event; text joins the text before it."""
+        last = self._events[-1] if self._events else None
+        if not isinstance(event, AnswerTextStreamed):
+            self._events.append(event)
+        elif isinstance(last, TextPiece) and last.channel == event.channel:
+            last.text += event.text
+            last.num_pieces += 1
+        else:
+            self._events.append(TextPiece(event.channel, event.text))
+        if not self._is_announced:
+            self._is_announced = True
+            pause = 0.0 if isinstance(event, TurnEnded | TurnOver) else max(0.0, self._next_at - time.monotonic())
+            asyncio.get_running_loop().call_later(pause, self._announce)
+
+    def take(self) -> list[Delivered]:
+        """Everything so far, for the screen to draw now; `note_drawn` must follow."""
+        events, self._events = self._events, []
+        self._taken_at = time.monotonic()
+        return events
+
+    def note_drawn(self) -> None:
+        """The screen has drawn what it took."""
+        now = time.monotonic()
+        spent = now - self._taken_at
+        pause = min(max(SHORTEST_PAUSE_S, spent / DRAWING_SHARE - spent), LONGEST_PAUSE_S)
+        self._next_at = now + pause
+        self._is_announced = False
+        if self._events:
+            self._is_announced = True
+            asyncio.get_running_loop().call_later(pause, self._announce)

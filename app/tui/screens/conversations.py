@@ -1,0 +1,170 @@
+"""All conversations: search as you type, open, rename, delete. Its answer is the conversation to open, or None."""
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical
+from textual.content import Content
+from textual.screen import ModalScreen
+from textual.widgets import Input, OptionList, Static
+from textual.widgets.option_list import Option
+
+from app.errors import HotslotError
+from app.messages import Conversation
+from app.store.conversations import Store
+from app.tui.display import shown
+from app.tui.screens.dialogs import AskTextScreen, ConfirmScreen
+
+MOST_LISTED = 200
+
+
+@dataclass(frozen=True)
+class ConversationChoice:
+    """What the user did: opened one (or none), and what became of others before that."""
+
+    opened_id: str | None
+    deleted_ids: frozenset[str]
+    new_titles: Mapping[str, str]
+
+
+class ConversationsScreen(ModalScreen[ConversationChoice]):
+    """The list under its search line; the search line keeps the focus, the arrows move in the list."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "leave", "Back"),
+        Binding("enter", "open", "Open", priority=True),
+        Binding("ctrl+e", "rename", "Rename", priority=True),
+        Binding("ctrl+d,delete", "delete", "Delete", priority=True),
+        Binding("up", "move(-1)", show=False, priority=True),
+        Binding("down", "move(1)", show=False, priority=True),
+        Binding("pageup", "move(-10)", show=False, priority=True),
+        Binding("pagedown", "move(10)", show=False, priority=True),
+    ]
+
+    def __init__(self, store: Store, query: str = "", current_id: str | None = None) -> None:
+        super().__init__(classes="panel-screen")
+        self._store = store
+        self._first_query = query
+        self._current_id = current_id
+        self._listed: list[Conversation] = []
+        self._deleted: set[str] = set()
+        self._new_titles: dict[str, str] = {}
+
+    def compose(self) -> ComposeResult:
+        with Vertical(classes="panel-box") as box:
+            box.border_title = Content("Chats")
+            box.border_subtitle = Content("Enter open · Ctrl+E rename · Ctrl+D delete · Esc back")
+            yield Input(self._first_query, placeholder="Search titles and messages", compact=True)
+            yield OptionList(markup=False, compact=True)
+            yield Static("", markup=False, classes="empty")
+
+    def on_mount(self) -> None:
+        self.query_one(Input).focus()
+        self._list()
+
+    @on(Input.Changed)
+    def search_changed(self) -> None:
+        self._list()
+
+    def _list(self, keep_index: int | None = None) -> None:
+        options = self.query_one(OptionList)
+        empty = self.query_one(".empty", Static)
+        try:
+            self._listed = self._store.list_conversations(MOST_LISTED, self.query_one(Input).value)
+        except HotslotError as error:
+            self._listed = []
+            empty.update(shown(str(error)))
+        else:
+            is_search = bool(self.query_one(Input).value.strip())
+            empty.update(Content("Nothing found." if is_search else "No conversations yet."))
+        empty.display = not self._listed
+        options.display = bool(self._listed)
+        options.clear_options()
+        options.add_options([Option(self._row(conversation)) for conversation in self._listed])
+        if self._listed:
+            options.highlighted = min(keep_index or 0, len(self._listed) - 1)
+
+    def _row(self, conversation: Conversation) -> Content:
+        mark = "● " if conversation.id == self._current_id else "  "
+        when = age_text(time.time() - conversation.updated_at)
+        return Content.assemble(
+            (mark, "$text-accent"), shown(conversation.title or "Untitled"), (f"  {when}", "$text-muted")
+        )
+
+    @property
+    def _chosen(self) -> Conversation | None:
+        index = self.query_one(OptionList).highlighted
+        return self._listed[index] if index is not None and index < len(self._listed) else None
+
+    # ---- actions
+
+    def action_move(self, step: int) -> None:
+        options = self.query_one(OptionList)
+        if self._listed:
+            at = options.highlighted or 0
+            options.highlighted = min(max(at + step, 0), len(self._listed) - 1)
+
+    @on(OptionList.OptionSelected)
+    def action_open(self) -> None:
+        if (chosen := self._chosen) is not None:
+            self._answer(chosen.id)
+
+    def action_leave(self) -> None:
+        self._answer(None)
+
+    def _answer(self, opened_id: str | None) -> None:
+        self.dismiss(ConversationChoice(opened_id, frozenset(self._deleted), self._new_titles))
+
+    def action_rename(self) -> None:
+        chosen = self._chosen
+        if chosen is None:
+            return
+
+        def rename(title: str | None) -> None:
+            if title is None:
+                return
+            clean_title = shown(title).plain
+            if self._try(lambda: self._store.rename(chosen.id, clean_title)):
+                self._new_titles[chosen.id] = clean_title
+                self._list(self.query_one(OptionList).highlighted)
+
+        self.app.push_screen(AskTextScreen("New title", chosen.title), rename)
+
+    def action_delete(self) -> None:
+        chosen = self._chosen
+        if chosen is None:
+            return
+
+        def delete(is_sure: bool | None) -> None:
+            if is_sure and self._try(lambda: self._store.delete(chosen.id)):
+                self._deleted.add(chosen.id)
+                self._list(self.query_one(OptionList).highlighted)
+
+        question = f"Delete “{chosen.title or 'Untitled'}” with all its messages?"
+        self.app.push_screen(ConfirmScreen(question, "Delete"), delete)
+
+    def _try(self, change: Callable[[], None]) -> bool:
+        try:
+            change()
+        except HotslotError as error:
+            self.notify(str(error), severity="error", markup=False)
+            return False
+        return True
+
+
+def age_text(seconds: float) -> str:
+    """How long ago, roughly."""
+    minutes = int(max(seconds, 0.0) // 60)
+    if minutes < 1:
+        return "just now"
+    if minutes < 60:
+        return f"{minutes} min ago"
+    if minutes < 24 * 60:
+        return f"{minutes // 60} h ago"
+    days = minutes // (24 * 60)
+    return "yesterday" if days == 1 else f"{days} days ago"

@@ -1,0 +1,124 @@
+"""Where the user writes: several lines, history, slash commands. Says what was asked; sends nothing itself."""
+
+from typing import ClassVar
+
+from textual import events
+from textual.binding import Binding, BindingType
+from textual.message import Message
+from textual.widgets import TextArea
+from textual.widgets.text_area import Selection
+
+from app.sanitize import clean
+from app.tui.actions import ACTIONS, complete_slash
+
+NEWLINE_KEYS = next(action for action in ACTIONS if action.name == "newline").keys
+LONGEST_HISTORY = 200
+
+
+class Prompt(TextArea):
+    """Enter asks to send; Shift+Enter, Ctrl+J, Alt+Enter or a backslash before Enter make a new line."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("tab", "complete", "Complete", show=False),
+        Binding("pageup", "screen.page_up", show=False),
+        Binding("pagedown", "screen.page_down", show=False),
+        Binding("ctrl+y", "screen.copy_answer", show=False),
+    ]
+
+    class Submitted(Message):
+        """The user pressed Enter."""
+
+        def __init__(self, text: str) -> None:
+            super().__init__()
+            self.text = text
+
+    def __init__(self) -> None:
+        super().__init__(
+            id="prompt",
+            soft_wrap=True,
+            tab_behavior="focus",
+            show_line_numbers=False,
+            highlight_cursor_line=False,
+            placeholder="Write a message…  (/ for commands, F1 for help)",
+        )
+        self._history: list[str] = []
+        self._history_index = 0
+        """Entry shown; len(history) is the draft."""
+        self._draft = ""
+        self.was_completing = False
+        """Whether hints for a slash command are shown."""
+
+    # ---- keys
+
+    async def _on_key(self, event: events.Key) -> None:
+        if event.key == "enter":
+            event.stop()
+            event.prevent_default()
+            self._enter()
+        elif event.key in NEWLINE_KEYS:
+            event.stop()
+            event.prevent_default()
+            self.insert("\n")
+        elif event.key == "up" and self.navigator.is_first_wrapped_line(self.cursor_location) and self._can_browse(-1):
+            event.stop()
+            event.prevent_default()
+            self._browse(-1)
+        elif event.key == "down" and self.navigator.is_last_wrapped_line(self.cursor_location) and self._can_browse(1):
+            event.stop()
+            event.prevent_default()
+            self._browse(1)
+        else:
+            await super()._on_key(event)
+
+    async def _on_paste(self, event: events.Paste) -> None:
+        event.stop()
+        event.prevent_default()
+        if result := self._replace_via_keyboard(clean(event.text), *self.selection):
+            self.move_cursor(result.end_location)
+
+    def _enter(self) -> None:
+        row, column = self.cursor_location
+        if column and self.document.get_line(row)[column - 1] == "\\" and self.selection.is_empty:
+            self.replace("\n", (row, column - 1), (row, column))
+        else:
+            self.post_message(self.Submitted(self.text))
+
+    def action_complete(self) -> None:
+        """Finish a slash command, or move on to the next widget."""
+        matches = complete_slash(self.text)
+        if matches:
+            self.set_text("/" + matches[0].command + (" " if matches[0].argument else ""))
+        else:
+            self.screen.focus_next()
+
+    # ---- text
+
+    def set_text(self, text: str) -> None:
+        """Replace everything and put the cursor at the end."""
+        self.text = text
+        self.selection = Selection.cursor(self.document.end)
+
+    def take(self) -> str:
+        """The text, which goes into the history; the prompt is empty after it."""
+        text = self.text
+        self.remember(text)
+        self.text = ""
+        return text
+
+    # ---- history
+
+    def remember(self, text: str) -> None:
+        """Add to the history, newest last; repeating the newest adds nothing."""
+        if text.strip() and (not self._history or self._history[-1] != text):
+            self._history = [*self._history, text][-LONGEST_HISTORY:]
+        self._history_index = len(self._history)
+
+    def _can_browse(self, step: int) -> bool:
+        return 0 <= self._history_index + step <= len(self._history)
+
+    def _browse(self, step: int) -> None:
+        if self._history_index == len(self._history):
+            self._draft = self.text
+        self._history_index += step
+        is_draft = self._history_index == len(self._history)
+        self.set_text(self._draft if is_draft else self._history[self._history_index])

@@ -1,0 +1,164 @@
+"""One row of figures: model, speed, slots, memory, context, overlap. Drops the least important ones when narrow."""
+
+from collections import deque
+from dataclasses import dataclass
+
+from textual.app import RenderResult
+from textual.content import Content
+from textual.reactive import reactive
+from textual.widget import Widget
+
+from app.tui.display import count_text, shown, size_text
+from runtime.protocol import EngineStats
+
+SPARK_MARKS = "▁▂▃▄▅▆▇"
+NUM_SPARKS = 12
+GAUGE_CELLS = 6
+LOAD_WORDS = {
+    "opening": "opening the checkpoint",
+    "dense": "loading the dense weights",
+    "experts": "filling the expert store",
+    "slots": "filling the slots",
+    "warmup": "warming up",
+}
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A figure; those of low `rank` stay longest when the row is narrow."""
+
+    rank: int
+    content: Content
+
+
+class StatusBar(Widget):
+    """Shows the last figures it was given; `load_fraction` is 0..1 while the engine starts, else None."""
+
+    DEFAULT_CSS = """
+    StatusBar { height: 1; width: 1fr; padding: 0 1; background: $panel; color: $foreground; }
+    """
+
+    stats: reactive[EngineStats | None] = reactive(None)
+    model: reactive[str] = reactive("")
+    activity: reactive[str] = reactive("")
+    load_phase: reactive[str] = reactive("")
+    load_fraction: reactive[float | None] = reactive(None)
+
+    def __init__(self) -> None:
+        super().__init__(id="status")
+        self._rates: deque[float] = deque(maxlen=NUM_SPARKS)
+
+    def note_stats(self, stats: EngineStats, *, is_decoding: bool) -> None:
+        """Show these figures; while decoding they also lengthen the sparkline."""
+        if is_decoding and stats.decode_tok_s is not None:
+            self._rates.append(stats.decode_tok_s)
+        self.stats = stats
+        self.tooltip = Content("\n".join(explain(stats)))
+
+    def clear_rates(self) -> None:
+        """Another model: its speed has nothing to do with the last one's."""
+        self._rates.clear()
+
+    def render(self) -> RenderResult:
+        segments = self._segments()
+        room = self.content_size.width
+        separator = Content.styled(" │ ", "$foreground 25%")
+        while len(segments) > 1 and _width(segments, separator) > room:
+            segments.remove(max(segments, key=lambda segment: segment.rank))
+        return separator.join([segment.content for segment in segments]).truncate(max(room, 1), ellipsis=True)
+
+    def _segments(self) -> list[Segment]:
+        segments = [Segment(1, shown(self.model or "no model", "bold"))]
+        if self.load_fraction is not None:
+            bar = gauge(self.load_fraction, 10)
+            words = LOAD_WORDS.get(self.load_phase, "starting the engine")
+            segments.append(Segment(0, Content.assemble((bar, "$text-primary"), f" {self.load_fraction:.0%} {words}")))
+            return segments
+        stats = self.stats
+        if stats is None:
+            segments.append(Segment(0, Content.styled(self.activity or "not loaded", "$text-muted")))
+            return segments
+        if self.activity:
+            segments.append(Segment(0, Content.styled(self.activity, "$text-accent")))
+        segments.append(Segment(0, self._speed(stats)))
+        segments.append(Segment(2, _hit_rate(stats)))
+        segments.append(Segment(3, _headroom(stats)))
+        segments.append(Segment(5, Content(f"slots {stats.num_slots_used}/{stats.num_slots}")))
+        segments.append(Segment(4, _context(stats)))
+        segments.append(Segment(6, _overlap(stats)))
+        segments.append(Segment(7, Content.styled(stats.policy, "$text-muted")))
+        return segments
+
+    def _speed(self, stats: EngineStats) -> Content:
+        if stats.decode_tok_s is None:
+            return Content.styled("– tok/s", "$text-muted")
+        return Content.assemble((sparkline(list(self._rates)), "$text-primary"), f" {stats.decode_tok_s:.1f} tok/s")
+
+
+def sparkline(values: list[float]) -> str:
+    """The values as bars between zero and their largest."""
+    top = max(values, default=0.0)
+    if top <= 0:
+        return ""
+    return "".join(SPARK_MARKS[min(len(SPARK_MARKS) - 1, int(value / top * len(SPARK_MARKS)))] for value in values)
+
+
+def gauge(fraction: float, cells: int) -> str:
+    """A bar of `cells` characters, filled from the left; something used never looks empty."""
+    filled = round(min(max(fraction, 0.0), 1.0) * cells)
+    if fraction > 0:
+        filled = max(filled, 1)
+    return "━" * filled + "─" * (cells - filled)
+
+
+def _hit_rate(stats: EngineStats) -> Content:
+    if stats.slot_hit_rate is None:
+        return Content.styled("hit –", "$text-muted")
+    style = "$text-success" if stats.slot_hit_rate >= 0.8 else "$text-warning"
+    return Content.assemble("hit ", (f"{stats.slot_hit_rate:.0%}", style))
+
+
+def _headroom(stats: EngineStats) -> Content:
+    if stats.vram_headroom_bytes is None:
+        return Content("no limit")
+    style = "$text-error" if stats.vram_headroom_bytes < 0 else ""
+    return Content.assemble((size_text(stats.vram_headroom_bytes), style), " free")
+
+
+def _context(stats: EngineStats) -> Content:
+    limit = stats.context_limit_tokens
+    fraction = stats.context_used_tokens / limit if limit else 0.0
+    style = "$text-error" if fraction >= 0.95 else "$text-warning" if fraction >= 0.8 else "$text-primary"
+    text = f" {count_text(stats.context_used_tokens)}/{count_text(limit)}"
+    return Content.assemble((gauge(fraction, GAUGE_CELLS), style), text)
+
+
+def _overlap(stats: EngineStats) -> Content:
+    if stats.overlap_level != "off":
+        return Content.assemble("overlap ", (stats.overlap_level, "$text-success"))
+    return Content.styled("overlap off" if not stats.overlap_requested else "overlap n/a", "$text-muted")
+
+
+def explain(stats: EngineStats) -> list[str]:
+    """Every figure in words, for the tooltip and the help screen."""
+    limit = "no limit" if stats.vram_limit_bytes is None else f"of {size_text(stats.vram_limit_bytes)}"
+    overlap = f"runs ({stats.overlap_level})" if stats.overlap_level != "off" else "does not run"
+    if stats.overlap_reason and stats.overlap_level == "off":
+        overlap += f": {shown(stats.overlap_reason).plain}"
+    hit = "not measured yet" if stats.slot_hit_rate is None else f"{stats.slot_hit_rate:.1%} over the last 64 tokens"
+    memory = "VRAM" if stats.device != "cpu" else "Engine memory that counts against --vram"
+    prefill = "–" if stats.prefill_tok_s is None else f"{stats.prefill_tok_s:.0f}"
+    decode = "–" if stats.decode_tok_s is None else f"{stats.decode_tok_s:.1f}"
+    return [
+        f"Speed: {decode} tok/s decode, {prefill} tok/s prefill, on {stats.device}",
+        f"Slot hit rate: {hit}",
+        f"Slots: {stats.num_slots_used} used of {stats.num_slots}, for {stats.num_experts} experts (policy {stats.policy})",
+        f"{memory}: {size_text(stats.vram_used_bytes)} used, {limit}",
+        f"Context: {stats.context_used_tokens} of {stats.context_limit_tokens} tokens",
+        f"Overlap: {overlap}",
+        f"Engine process: {size_text(stats.engine_rss_bytes)} of memory",
+    ]
+
+
+def _width(segments: list[Segment], separator: Content) -> int:
+    return sum(segment.content.cell_length for segment in segments) + separator.cell_length * (len(segments) - 1)
