@@ -51,7 +51,7 @@ class Tokenizer:
 
     def encode_text(self, text: str) -> list[int]:
         """Ids of plain text; a special token's spelling becomes ordinary tokens. Lone surrogates become U+FFFD."""
-        return self._bpe.encode(_without_surrogates(text), add_special_tokens=False).ids
+        return self.encode_texts([text])[0]
 
     def encode_texts(self, texts: Sequence[str]) -> list[list[int]]:
         """`encode_text` of each, faster together."""

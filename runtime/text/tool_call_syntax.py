@@ -14,6 +14,8 @@ ToolStyle = Literal["xml", "hermes"]
 _FUNCTION = re.compile(r"\s*<function=([^>\n]+)>(.*)</function>\s*", re.DOTALL)
 # A value may itself contain </parameter>: it ends at the one that the next parameter or the end follows.
 _PARAMETER = re.compile(r"\s*<parameter=([^>\n]+)>(.*?)</parameter>(?=\s*(?:<parameter=|\Z))", re.DOTALL)
+_PYTHON_LITERALS = {"True": "true", "False": "false", "None": "null"}
+"""As templates of Qwen3.5 write them, and so the models, too."""
 _JSON_TYPES: dict[str, Callable[[Any], bool]] = {
     "null": lambda value: value is None,
     "boolean": lambda value: isinstance(value, bool),
@@ -106,7 +108,7 @@ def _typed(key: str, text: str, accepted: frozenset[str]) -> Any:
     if not others:
         return text
     try:
-        value = _json(text.strip().lower() if others <= {"boolean", "null"} else text, f"parameter {key}")
+        value = _json(_PYTHON_LITERALS.get(text.strip(), text), f"parameter {key}")
         if others == {"integer"} and isinstance(value, float) and value.is_integer():
             value = int(value)
         if any(_JSON_TYPES[kind](value) for kind in others):

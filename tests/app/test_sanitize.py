@@ -4,7 +4,7 @@ import time
 import unicodedata
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.sanitize import StreamCleaner, clean, clean_line
@@ -33,6 +33,7 @@ def is_harmless(character: str) -> bool:
     return not (is_noncharacter or reorders or is_mark or code in (0x200B, 0xFEFF))
 
 
+@settings(deadline=None)
 @given(ANY_TEXT)
 def test_nothing_dangerous_passes(text: str) -> None:
     assert all(map(is_harmless, clean(text)))
@@ -48,11 +49,13 @@ def test_every_character_is_either_kept_or_dangerous() -> None:
             assert clean(character) in ("", "\n")
 
 
+@settings(deadline=None)
 @given(st.text(st.characters(codec="utf-8").filter(is_harmless)))
 def test_harmless_text_is_unchanged(text: str) -> None:
     assert clean(text) == text
 
 
+@settings(deadline=None)
 @given(st.lists(ANY_TEXT))
 def test_a_stream_is_cleaned_as_its_whole(pieces: list[str]) -> None:
     for split in (pieces, list("".join(pieces))):
@@ -83,6 +86,7 @@ def test_a_line_has_no_breaks() -> None:
     assert clean_line(" a\r\nb\tc\x1b]0;title\x07\u2029d\n") == "a b c]0;title d"
 
 
+@settings(deadline=None)
 @given(ANY_TEXT)
 def test_a_line_is_one_line(text: str) -> None:
     assert len(clean_line(text).splitlines()) <= 1

@@ -97,7 +97,7 @@ def test_ids_equal_those_of_transformers(
     assert rendered.ids[: rendered.num_history_tokens] == history.ids
 
 
-@settings(max_examples=25)
+@settings(max_examples=25, deadline=None)
 @given(contents=st.lists(st.text(st.characters(blacklist_categories=["Cs"])), min_size=1, max_size=3))
 def test_any_text_has_transformers_ids(folders: dict[str, Path], contents: list[str]) -> None:
     messages = [ChatMessage("user", content) for content in contents]

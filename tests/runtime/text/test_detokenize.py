@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runtime.text.detokenize import Detokenizer
@@ -21,6 +21,7 @@ def byte_ids(tokenizer: Tokenizer) -> dict[int, int]:
     return {tokenizer.token_bytes(i)[0]: i for i in range(tokenizer.vocab_size) if len(tokenizer.token_bytes(i)) == 1}
 
 
+@settings(deadline=None)
 @given(st.text() | st.binary().map(lambda raw: raw.decode("latin-1")), st.data())
 def test_pieces_concatenate_to_the_decoding(
     tokenizer: Tokenizer, byte_ids: dict[int, int], text: str, data: st.DataObject
@@ -31,6 +32,7 @@ def test_pieces_concatenate_to_the_decoding(
     assert "".join([*pieces, detokenizer.flush()]) == tokenizer.decode(ids)
 
 
+@settings(deadline=None)
 @given(st.binary())
 def test_invalid_bytes_become_replacement_characters(
     tokenizer: Tokenizer, byte_ids: dict[int, int], raw: bytes

@@ -1,7 +1,7 @@
 """However the stream is cut, the same parts come out; only special tokens are markup; nothing gets lost."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runtime.protocol import ToolCall, ToolSchema
@@ -121,12 +121,14 @@ def test_the_spelling_may_be_passed_with_the_special_token() -> None:
 RUNS = st.lists(st.sampled_from([*SPECIALS, "a", "\n", "\n\n", " b\n", XML_BODY, "<function=x>", "</think>x"]))
 
 
+@settings(deadline=None)
 @given(RUNS, st.lists(st.integers(1, 9)), st.booleans(), st.sampled_from(["xml", "hermes"]))
 def test_every_split_gives_the_same_parts(runs: list[str], cuts: list[int], opens: bool, style: str) -> None:
     whole = stream(*runs)
     assert parse(whole, cuts, opens, style) == parse(whole, None, opens, style)
 
 
+@settings(deadline=None)
 @given(RUNS, st.booleans())
 def test_only_line_breaks_and_markup_are_dropped(runs: list[str], opens: bool) -> None:
     parts = parse(stream(*runs), opens=opens)

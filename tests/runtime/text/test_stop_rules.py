@@ -1,6 +1,6 @@
 """A stop text ends the answer wherever the pieces are cut, and nothing else is withheld."""
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runtime.text.stop_rules import StopResult, StopRules
@@ -28,6 +28,7 @@ def stream(pieces: list[str], stops: list[str]) -> tuple[str, str | None]:
     return shown + rules.flush(), None
 
 
+@settings(deadline=None)
 @given(st.lists(LETTERS), st.lists(st.text("abc", max_size=4), max_size=3))
 def test_every_split_stops_at_the_same_place(pieces: list[str], stops: list[str]) -> None:
     expected = whole_answer("".join(pieces), stops)
@@ -36,6 +37,7 @@ def test_every_split_stops_at_the_same_place(pieces: list[str], stops: list[str]
     assert stream(list("".join(pieces)), stops) == expected
 
 
+@settings(deadline=None)
 @given(st.lists(LETTERS, min_size=1), st.lists(st.text("abc", min_size=1, max_size=4), max_size=3))
 def test_only_the_beginning_of_a_stop_text_is_held(pieces: list[str], stops: list[str]) -> None:
     rules, pushed, shown = StopRules([], stops), "", ""

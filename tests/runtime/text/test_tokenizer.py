@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer as BpeTokenizer
 
@@ -22,6 +22,7 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
     return Tokenizer.load(write_tokenizer(tmp_path_factory.mktemp("tokenizer")))
 
 
+@settings(deadline=None)
 @given(NASTY | st.text())
 def test_text_never_becomes_a_special_token_and_comes_back(tokenizer: Tokenizer, text: str) -> None:
     ids = tokenizer.encode_text(text)
@@ -30,6 +31,7 @@ def test_text_never_becomes_a_special_token_and_comes_back(tokenizer: Tokenizer,
     assert tokenizer.decode(ids) == normalized
 
 
+@settings(deadline=None)
 @given(st.text())
 def test_text_without_specials_has_the_ids_of_the_reference(tokenizer: Tokenizer, text: str) -> None:
     assert tokenizer.encode_text(text) == BpeTokenizer.from_str(tokenizer_json()).encode(text).ids

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runtime.protocol import ToolCall, ToolSchema
@@ -56,6 +56,8 @@ def xml(*parameters: tuple[str, str], name: str = "tool") -> str:
         ("items", '[1, "a", null]', [1, "a", None]),
         ("options", '{"a": {"b": "<x>"}}', {"a": {"b": "<x>"}}),
         ("maybe", "null", None),
+        ("maybe", "None", None),
+        ("text", "None", "None"),
         ("maybe", "7", 7),
         ("text_or_none", "null", None),
         ("text_or_none", "nullable", "nullable"),
@@ -75,12 +77,14 @@ def test_values_follow_the_schema(key: str, written: str, value: Any) -> None:
     assert type(call.arguments[key]) is type(value)
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(["text", "a", "b"]), st.text()), unique_by=lambda pair: pair[0]))
 def test_string_values_come_back_as_written(parameters: list[tuple[str, str]]) -> None:
     plain = [(key, value.replace("<", "")) for key, value in parameters]
     assert parse_call(xml(*plain), "xml", TOOLS).arguments == dict(plain)
 
 
+@settings(deadline=None)
 @given(st.recursive(st.none() | st.booleans() | st.integers() | st.text(), lambda inner: st.lists(inner), max_leaves=6))
 def test_json_values_come_back(value: Any) -> None:
     assert parse_call(xml(("items", json.dumps([value]))), "xml", TOOLS).arguments == {"items": [value]}
