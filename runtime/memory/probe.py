@@ -6,7 +6,7 @@ import os
 import psutil
 
 from runtime.errors import UsageError
-from runtime.memory.budget import PROCESS_BASE_BYTES, Machine
+from runtime.memory.budget_plan import PROCESS_BASE_BYTES, Machine
 from runtime.options import EngineOptions
 
 NVML_NAMES = ("libnvidia-ml.so.1", "nvml.dll")

@@ -90,3 +90,11 @@ def fp8_dense_bytes(spec: ModelSpec) -> int:
     quantised = sum(rows * columns for rows, columns in shapes)
     scales = 4 * sum(rows for rows, _ in shapes)
     return quantised + scales + 2 * (spec.weights.dense_params - quantised)
+
+
+def format_size(num_bytes: int) -> str:
+    """'63.3 GiB', for a person."""
+    for exponent, name in ((30, "GiB"), (20, "MiB"), (10, "KiB")):
+        if num_bytes >= 1 << exponent:
+            return f"{num_bytes / (1 << exponent):.1f} {name}"
+    return f"{num_bytes} bytes"
