@@ -24,11 +24,12 @@ CONFIGS: dict[str, dict[str, Any]] = {
     # Nothing divides anything: page 64, chunk 64, block 3, groups of 16.
     "odd_sizes": {
         "vocab_size": 131, "hidden_size": 40, "num_hidden_layers": 5, "num_attention_heads": 6,
-        "num_key_value_heads": 3, "head_dim": 20, "linear_num_key_heads": 3, "linear_num_value_heads": 3, "linear_key_head_dim": 12,
+        "num_key_value_heads": 3,
+        "head_dim": 20, "linear_num_key_heads": 3, "linear_num_value_heads": 3, "linear_key_head_dim": 12,
         "linear_value_head_dim": 20, "moe_intermediate_size": 18, "shared_expert_intermediate_size": 22,
-        "num_experts": 7, "num_experts_per_tok": 2, "hc_count": 3, "hc_lowrank": 5, "ple_layer_ids": [2], "ple_embed_dim": 30,
-        "heads_per_ngram": 5, "ngram_vocab_size_base": 31, "split_ngram_parts": 4, "indexer_n_heads": 3,
-        "indexer_head_dim": 14, "indexer_budget": 21, "indexer_compress_ratio": 3,
+        "num_experts": 7, "num_experts_per_tok": 2, "hc_count": 3, "hc_lowrank": 5, "ple_layer_ids": [2],
+        "ple_embed_dim": 30, "heads_per_ngram": 5, "ngram_vocab_size_base": 31, "split_ngram_parts": 4,
+        "indexer_n_heads": 3, "indexer_head_dim": 14, "indexer_budget": 21, "indexer_compress_ratio": 3,
         "layer_types": ["linear_attention", "linear_attention", "indexed_attention", "linear_attention",
                         "indexed_attention"],
         "output_gate_type": None, "tie_word_embeddings": True,

@@ -1,0 +1,182 @@
+"""The decoder against transformers' Qwen4ExpForCausalLM: random tiny fp32 models, every way to feed the tokens.
+
+Per position max|delta| / max|reference| <= 1e-4 and equal argmax, at every position. Where a router or an indexer
+chooses by less than 1e-5 both choices are right, so texts are drawn until transformers' own fp64 run has no such
+near-tie in them.
+"""
+
+import copy
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from transformers.models.qwen4_exp.modeling_qwen4_exp import Qwen4ExpForCausalLM
+
+from tests.support.decoder_runs import DecoderRun
+from tests.support.tiny_models import (
+    CONFIGS,
+    random_model,
+    random_tokens,
+    reference_logits,
+    save_fused,
+    save_nvfp4,
+    save_plain,
+    tiny_config,
+)
+
+BOUND = 1e-4
+TIE_MARGIN = 1e-5
+LENGTHS = (1, 2, 17, 68, 300)
+MAX_DRAWS = 8
+
+
+@dataclass(frozen=True)
+class Case:
+    """One model, saved, and its reference on one text per length."""
+
+    run: DecoderRun
+    texts: list[list[int]]
+    references: list[Tensor]
+
+    def pairs(self) -> Iterator[tuple[list[int], Tensor]]:
+        return zip(self.texts, self.references, strict=True)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module", params=[*CONFIGS, "strong_decay"])
+def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Case:
+    return make_case(request.param, tmp_path_factory.mktemp(request.param))
+
+
+def make_case(name: str, folder: Path) -> Case:
+    config = tiny_config(**CONFIGS.get(name, {}))
+    model = random_model(config, seed=len(name))
+    if name == "strong_decay":
+        strengthen_decay(model)
+    run = DecoderRun(save_plain(model, folder))
+    texts = [clear_text(model, length) for length in LENGTHS]
+    return Case(run, texts, [reference_logits(model, text) for text in texts])
+
+
+def clear_text(model: Qwen4ExpForCausalLM, num_tokens: int) -> list[int]:
+    """The first of a few random texts without near-tie."""
+    texts = (random_tokens(model.config, num_tokens, seed) for seed in range(MAX_DRAWS))
+    return next(text for text in texts if first_near_tie(model, text) == num_tokens)
+
+
+def strengthen_decay(model: Qwen4ExpForCausalLM) -> None:
+    """Log-decay of about -20 per token in every other head, and keys that all point the same way."""
+    for layer in model.model.layers:
+        if hasattr(layer, "linear_attn"):
+            with torch.no_grad():
+                net = layer.linear_attn
+                net.A_log[::2] = 3.0
+                net.dt_bias.fill_(1.0)
+                net.in_proj_qkv.weight[net.key_dim : 2 * net.key_dim] *= 0.02
+                net.in_proj_qkv.weight[net.key_dim : 2 * net.key_dim] += 0.2
+
+
+def first_near_tie(model: Qwen4ExpForCausalLM, tokens: list[int]) -> int:
+    """First position where an fp64 run chooses experts or blocks by less than the margin; len(tokens) if none."""
+    positions = [len(tokens)]
+    block_tokens = model.config.indexer_compress_ratio
+    num_queries = len(tokens) - block_tokens + 1
+    num_selections = 0
+    function, method = torch.topk, torch.Tensor.topk
+
+    def topk(values: Tensor, k: int, *arguments: Any, **options: Any) -> Any:
+        nonlocal num_selections
+        if k < values.shape[-1]:
+            best = function(values, k + 1, -1).values
+            # A tie among zeros (relu) isn't near: it is exact in any precision, and settled by topk itself.
+            is_near = (best[..., -2] - best[..., -1] < TIE_MARGIN) & (best[..., -2] > 0)
+            if values.ndim == 2:
+                positions.extend(is_near.nonzero().flatten().tolist())
+            elif bool(is_near):
+                positions.append(block_tokens - 1 + num_selections % num_queries)
+        num_selections += values.ndim == 1
+        return function(values, k, *arguments, **options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch, "topk", topk)
+        patch.setattr(torch.Tensor, "topk", topk)
+        reference_logits(copy.deepcopy(model).double(), tokens)
+    assert torch.Tensor.topk is method
+    return min(positions)
+
+
+def assert_agrees(logits: Tensor, reference: Tensor) -> None:
+    error = (logits - reference).abs().amax(-1) / reference.abs().amax(-1)
+    assert error.max() <= BOUND
+    best = reference.topk(2).values
+    is_clear = (best[:, 0] - best[:, 1]) / reference.abs().amax(-1) >= BOUND
+    assert torch.equal(logits.argmax(-1)[is_clear], reference.argmax(-1)[is_clear])
+
+
+@pytest.mark.parametrize("chunk_tokens", [1, 3, 7, 64, 1000])
+def test_prefill(case: Case, chunk_tokens: int) -> None:
+    for text, reference in case.pairs():
+        if chunk_tokens > 3 or len(text) < 100:
+            assert_agrees(case.run.in_chunks(text, chunk_tokens), reference)
+
+
+def test_token_by_token_decode(case: Case) -> None:
+    for text, reference in case.pairs():
+        assert_agrees(case.run.by_decode(text[:150]), reference[:150])
+
+
+def test_decode_after_prefill_of_several_sequences_in_one_step(case: Case) -> None:
+    """Rows of one decode step at different positions: each as if it were alone."""
+    texts = [case.texts[4][:150], case.texts[3], case.texts[4][100:180]]
+    begins = [100, 20, 63]
+    alone = [case.run.in_chunks(text, 1000, row=3) for text in texts]
+    for row, (text, begin) in enumerate(zip(texts, begins, strict=True)):
+        case.run.in_chunks(text[:begin], 64, row)
+    for offset in range(15):
+        parts = [(row, begins[row] + offset, [text[begins[row] + offset]]) for row, text in enumerate(texts)]
+        together = case.run.step(parts, is_decode=True)
+        for row in range(3):
+            reference = alone[row][begins[row] + offset]
+            assert (together[row] - reference).abs().max() <= BOUND * reference.abs().max()
+
+
+def test_a_state_checkpoint_and_copied_pages_continue_like_the_original(case: Case) -> None:
+    """Another row, with copies of the pages and of the state at position 130, goes on as the first one does."""
+    text, run = case.texts[4][:200], case.run
+    whole = run.in_chunks(text[:130], 50)
+    run.states.copy(0, 1)
+    for page in range(3):
+        run.pages.copy_page(int(run.page_tables[0][page]), int(run.page_tables[1][page]))
+    original = run.step([(0, 130, text[130:])])
+    run.states.reset(0)
+    run.in_chunks(case.texts[3], 64)
+    assert torch.equal(run.step([(1, 130, text[130:])]), original)
+    assert whole.shape[0] == 130
+
+
+@pytest.mark.parametrize("name", ["two_ngram_layers", "odd_sizes"])
+def test_nvfp4_experts_agree_with_transformers_on_dequantised_weights(name: str, tmp_path: Path) -> None:
+    config = tiny_config(**CONFIGS[name])
+    model = save_nvfp4(random_model(config, seed=5), tmp_path)
+    run, text = DecoderRun(tmp_path), clear_text(model, 90)
+    assert run.spec.weights.expert_format == "nvfp4"
+    reference = reference_logits(model, text)
+    assert_agrees(run.in_chunks(text, 64), reference)
+    assert_agrees(run.by_decode(text), reference)
+
+
+def test_fused_experts_and_one_table_agree(tmp_path: Path) -> None:
+    model = random_model(tiny_config(), seed=6)
+    run, text = DecoderRun(save_fused(model, tmp_path)), clear_text(model, 60)
+    assert_agrees(run.in_chunks(text, 60), reference_logits(model, text))
