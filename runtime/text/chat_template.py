@@ -1,14 +1,14 @@
 """Messages to prompt ids, through the checkpoint's own chat template.
 
-Owns the template's source, the shape in which it sees messages (transformers': `reasoning_content`, `tool_calls`,
-tools as functions) and the encoding of what it renders. Special tokens come from the template alone; a special token
-spelled in a message, a tool or an argument stays text.
+Owns the template's source and the encoding of what it renders. Special tokens come from the template alone; a special
+token spelled in a message, a tool or an argument stays text.
 """
 
 import json
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -19,16 +19,12 @@ from runtime.protocol import ChatMessage, ToolSchema
 from runtime.text.output_parser import OPEN_THINK
 from runtime.text.spans import Span, SpellingGuard
 from runtime.text.template_sandbox import SandboxedTemplate
+from runtime.text.template_view import all_text, show_message, show_tool
 from runtime.text.tokenizer import Tokenizer
 from runtime.text.tool_call_syntax import ToolStyle
 from runtime.text.turn_reuse import Place, Reuse, Spans, find_turns, reuse_turn
 
 _NAMED_TOKENS = ("bos_token", "eos_token", "pad_token", "unk_token")
-_SCHEMA_WORDS = frozenset({
-    *("type", "properties", "required", "description", "items", "enum", "default", "title", "format", "const", "$ref"),
-    *("anyOf", "oneOf", "allOf", "string", "number", "integer", "boolean", "object", "array", "null"),
-})  # fmt: skip
-"""Words of JSON Schema that a template may look for in a tool's parameters."""
 _PROBE = (ChatMessage("user", "?"),)
 
 
@@ -87,20 +83,17 @@ class ChatTemplate:
         """The prompt's ids. Raises RequestError, in one line, when the template refuses the messages."""
         spans = self._render(messages, tools, thinking, add_generation_prompt)
         reuses = self._reuses(spans, messages, add_generation_prompt)
-        num_spans_of_history = len(spans) - self._num_prompt_spans(spans, thinking, add_generation_prompt)
-        history, prompt = self._encode_spans(spans, reuses, num_spans_of_history)
-        return RenderedPrompt(
-            tuple(history + prompt),
-            _ends_in_open_think(spans),
-            len(history),
-            sum(len(reuse.ids) for reuse in reuses),
-        )
+        num_prompt = self._num_prompt_spans(spans, thinking) if add_generation_prompt else 0
+        history, prompt = spans[: len(spans) - num_prompt], spans[len(spans) - num_prompt :]
+        history_ids, prompt_ids = self._encode_parts(_parts(history, reuses), prompt)
+        num_reused = sum(len(reuse.ids) for reuse in reuses)
+        return RenderedPrompt(history_ids + prompt_ids, _ends_in_open_think(spans), len(history_ids), num_reused)
 
     @cached_property
     def can_think(self) -> bool:
         """Whether switching thinking changes what the model is given."""
         prompts = self._generation_prompts
-        return prompts.get(True) != prompts.get(False)
+        return {True, False} <= prompts.keys() and prompts[True] != prompts[False]
 
     def _render(
         self,
@@ -109,12 +102,13 @@ class ChatTemplate:
         thinking: bool | None,
         add_generation_prompt: bool,
     ) -> Spans:
-        content = _all_text(messages, tools)
+        content = all_text(messages, tools)
         breaker = self._guard.choose_breaker(content)
+        protect = partial(self._guard.protect, breaker=breaker)
         variables: dict[str, Any] = {
             **self._token_names,
-            "messages": [self._template_message(message, breaker) for message in messages],
-            "tools": [self._template_tool(tool, breaker) for tool in tools] or None,
+            "messages": [show_message(message, protect) for message in messages],
+            "tools": [show_tool(tool, protect) for tool in tools] or None,
             "documents": None,
             "add_generation_prompt": add_generation_prompt,
         }
@@ -126,41 +120,23 @@ class ChatTemplate:
             raise RequestError(f"The model's chat template refuses these messages: {_one_line(error)}") from None
         return self._guard.split(rendered, breaker)
 
-    def _template_message(self, message: ChatMessage, breaker: str) -> dict[str, Any]:
-        shown: dict[str, Any] = {"role": message.role, "content": self._guard.protect(message.content, breaker)}
-        if message.reasoning:
-            shown["reasoning_content"] = self._guard.protect(message.reasoning, breaker)
-        if message.tool_calls:
-            calls = [{"name": call.name, "arguments": call.arguments} for call in message.tool_calls]
-            protected = [{key: self._guard.protect(part, breaker) for key, part in call.items()} for call in calls]
-            shown["tool_calls"] = [{"type": "function", "function": call} for call in protected]
-        return shown
-
-    def _template_tool(self, tool: ToolSchema, breaker: str) -> dict[str, Any]:
-        function = {
-            "name": self._guard.protect(tool.name, breaker),
-            "description": self._guard.protect(tool.description, breaker),
-            "parameters": self._guard.protect(tool.parameters, breaker, _SCHEMA_WORDS),
-        }
-        return {"type": "function", "function": function}
-
     @cached_property
     def _generation_prompts(self) -> dict[bool | None, Spans]:
-        """What the template adds for the model to go on from, by thinking switch; empty where it can't be told."""
-        try:
-            return {thinking: self._generation_prompt(thinking) for thinking in (None, True, False)}
-        except RequestError:
-            return {}
+        """What the template adds for the model to go on from, for each thinking switch it allows."""
+        prompts: dict[bool | None, Spans] = {}
+        for thinking in (None, True, False):
+            with suppress(RequestError):
+                prompts[thinking] = self._generation_prompt(thinking)
+        return prompts
 
     def _generation_prompt(self, thinking: bool | None) -> Spans:
         history = self._render(_PROBE, (), thinking, False)
         whole = self._render(_PROBE, (), thinking, True)
         return whole[len(history) :] if whole[: len(history)] == history else ()
 
-    def _num_prompt_spans(self, spans: Spans, thinking: bool | None, add_generation_prompt: bool) -> int:
+    def _num_prompt_spans(self, spans: Spans, thinking: bool | None) -> int:
         prompt = self._generation_prompts.get(thinking, ())
-        is_at_end = add_generation_prompt and prompt and spans[-len(prompt) :] == prompt
-        return len(prompt) if is_at_end else 0
+        return len(prompt) if prompt and spans[-len(prompt) :] == prompt else 0
 
     def _reuses(self, spans: Spans, messages: Sequence[ChatMessage], add_generation_prompt: bool) -> list[Reuse]:
         """Where generated ids replace encoding, in order of place."""
@@ -177,26 +153,22 @@ class ChatTemplate:
             if (reuse := reuse_turn(spans, turn, prompts, answer.generated_ids, self._tokenizer)).ids
         ]
 
-    def _encode_spans(self, spans: Spans, reuses: Iterable[Reuse], num_history: int) -> tuple[list[int], list[int]]:
-        """Ids of the history and of the generation prompt."""
-        parts = [*_parts(spans[:num_history], reuses), None, *spans[num_history:]]
-        encoded = self._encode_texts([part.text for part in parts if isinstance(part, Span) and not part.is_special])
-        history: list[int] = []
-        ids = history
-        for part in parts:
-            if part is None:
-                ids = []
-            elif isinstance(part, Reuse):
-                ids += part.ids
-            else:
-                ids += (self._tokenizer.special_ids[part.text],) if part.is_special else encoded[part.text]
-        return history, ids
+    def _encode_parts(self, *groups: Sequence[Span | Reuse]) -> list[tuple[int, ...]]:
+        """Ids of each group."""
+        spans = [part for group in groups for part in group if isinstance(part, Span)]
+        ids_of_text = self._encode_texts([span.text for span in spans if not span.is_special])
+
+        def ids_of(part: Span | Reuse) -> tuple[int, ...]:
+            if isinstance(part, Reuse):
+                return part.ids
+            return (self._tokenizer.special_ids[part.text],) if part.is_special else ids_of_text[part.text]
+
+        return [tuple(token_id for part in group for token_id in ids_of(part)) for group in groups]
 
     def _encode_texts(self, texts: Sequence[str]) -> dict[str, tuple[int, ...]]:
         new = [text for text in dict.fromkeys(texts) if text not in self._encoded]
         known = {text: self._encoded[text] for text in texts if text in self._encoded}
-        fresh = zip(new, map(tuple, self._tokenizer.encode_texts(new)), strict=True)
-        self._encoded = known | dict(fresh)
+        self._encoded = known | dict(zip(new, map(tuple, self._tokenizer.encode_texts(new)), strict=True))
         return self._encoded
 
 
@@ -235,14 +207,6 @@ def _common_prefix(prompts: Sequence[Spans]) -> Spans:
 def _ends_in_open_think(spans: Spans) -> bool:
     last_special = next((span.text for span in reversed(spans) if span.is_special), None)
     return last_special == OPEN_THINK
-
-
-def _all_text(messages: Sequence[ChatMessage], tools: Sequence[ToolSchema]) -> str:
-    """Everything the template is given, in one text."""
-    texts = [text for message in messages for text in (message.content, message.reasoning)]
-    calls = [(call.name, call.arguments) for message in messages for call in message.tool_calls]
-    offers = [(tool.name, tool.description, tool.parameters) for tool in tools]
-    return "".join([*texts, json.dumps([calls, offers], ensure_ascii=False)])
 
 
 def _configured_source(value: Any) -> str | None:

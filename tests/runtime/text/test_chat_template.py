@@ -119,6 +119,17 @@ def test_switches_are_told(folders: dict[str, Path], template: ChatTemplate, tok
     assert not from_source("{{ messages[0].content }}", tokenizer).can_think
 
 
+def test_a_template_that_always_thinks(template: ChatTemplate, tokenizer: Tokenizer) -> None:
+    refusal = "{%- if enable_thinking is false %}{{ raise_exception('It always thinks.') }}{% endif %}"
+    stubborn = from_source(refusal + XML_TEMPLATE, tokenizer)
+    assert not stubborn.can_think
+    with pytest.raises(RequestError, match="always thinks"):
+        stubborn.encode([ChatMessage("user", "hi")], thinking=False)
+    reply = answer(tokenizer, "Hello", "Hm", "Hm", "\n", "</think>", "\n\n", "Hel", "lo", "<|im_end|>")
+    rendered = stubborn.encode([ChatMessage("user", "hi"), reply, ChatMessage("user", "?")])
+    assert rendered.num_reused_tokens == len(reply.generated_ids)
+
+
 SPELLED = st.lists(st.sampled_from([*SPECIALS, *MARKUP, "<|im_", "end|>", "<", ">", "|", "a", " ", "\n"])).map("".join)
 
 
