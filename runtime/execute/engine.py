@@ -103,11 +103,16 @@ class Engine:
         elif command.request_id in self._work:
             raise RequestError(f"Request {command.request_id} is running already.")
         else:
-            now_s = time.monotonic()
-            accept = model.admission.answer if isinstance(command, Generate) else model.admission.scoring
-            work: Work = accept(command, now_s)  # type: ignore[operator]
+            work = self._admit(model, command)
             self._work[command.request_id] = work
             model.scheduler.submit(work.sequence)
+
+    @staticmethod
+    def _admit(model: LoadedModel, command: Generate | Score) -> Work:
+        now_s = time.monotonic()
+        if isinstance(command, Generate):
+            return model.admission.answer(command, now_s)
+        return model.admission.scoring(command, now_s)
 
     def _loaded_model(self) -> LoadedModel:
         if self._model is None:

@@ -6,6 +6,7 @@ Nothing large is allocated before the plan fits. Owns the order of loading; each
 import logging
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -16,19 +17,21 @@ from runtime.cache.state_pool import StatePool
 from runtime.checkpoint.expert_source import ExpertSource
 from runtime.checkpoint.facts import Checkpoint, open_checkpoint
 from runtime.checkpoint.tensors import TensorSource
-from runtime.errors import BudgetError, UsageError
+from runtime.errors import UsageError
 from runtime.execute import overlap
 from runtime.execute.admission import Admission
 from runtime.execute.forward import Forward
 from runtime.execute.loaded_model import DeviceMemory, LoadedModel
 from runtime.execute.progress import LoadProgress
 from runtime.execute.sampling_defaults import read_sampling_defaults
+from runtime.execute.threads import ThreadPlan
 from runtime.execute.warm_up import warm_up
 from runtime.experts.routed import SlotExperts
 from runtime.experts.store import PinnedStore
 from runtime.kernels.torch_ops.experts import ExpertCompute
 from runtime.layers.decoder import Decoder
-from runtime.memory.budget import BudgetPlan, plan
+from runtime.memory.budget import plan
+from runtime.memory.budget_plan import BudgetPlan
 from runtime.memory.probe import probe_machine
 from runtime.options import EngineOptions
 from runtime.protocol import Event
@@ -57,14 +60,13 @@ def load_model(options: EngineOptions, base_rss_bytes: int, send: Callable[[Even
     default_sampling = read_sampling_defaults(folder)
     progress.report("opening", 1, 1)
 
-    machine = probe_machine(options, base_rss_bytes)
-    budget = plan(spec, machine, options)
-    if not budget.fits:
-        raise BudgetError(budget.reason)
-    if machine.device != "cpu":
+    if options.device == "cuda":
         raise UsageError("this release computes on the CPU only; leave --device at auto or set it to cpu")
+    machine = probe_machine(replace(options, device="cpu"), base_rss_bytes)
+    budget = plan(spec, machine, options).require()
     device = torch.device(machine.device)
-    torch.set_num_threads(options.num_threads or machine.num_cores)
+    threads = ThreadPlan.build(spec, machine.num_cores, options.num_threads)
+    torch.set_num_threads(threads.prefill)
 
     source = TensorSource(checkpoint.files)
     decoder = _load_dense(checkpoint, source, device, budget, progress)
@@ -72,13 +74,14 @@ def load_model(options: EngineOptions, base_rss_bytes: int, send: Callable[[Even
     pages = PagePool(spec, budget.num_pages, device, torch.float32)
     states = StatePool(spec, budget.num_state_rows, device)
     source.release_pages()
-    forward = Forward(decoder, pages, states, experts, device)
+    forward = Forward(decoder, pages, states, experts, device, threads)
     progress.report("warmup", 0, 1)
     warm_up(forward, options.chunk_tokens, budget.num_pages)
     experts.clear()
     progress.report("warmup", 1, 1)
 
-    used_bytes = decoder.dense_bytes + experts.pool.nbytes + pages.num_bytes + states.num_bytes
+    held_bytes = decoder.dense_bytes + experts.pool.nbytes + pages.num_bytes + states.num_bytes
+    memory = DeviceMemory(budget.limit_bytes, held_bytes + budget.workspace_bytes)
     scheduler = Scheduler(SequenceCache(budget.num_pages, budget.num_state_rows), options.chunk_tokens)
     stop_ids = {*spec.eos_token_ids}
     if tokenizer is not None and END_OF_TURN in tokenizer.special_ids:
@@ -94,7 +97,7 @@ def load_model(options: EngineOptions, base_rss_bytes: int, send: Callable[[Even
         experts=experts,
         scheduler=scheduler,
         admission=Admission(tokenizer, template, frozenset(stop_ids), budget.context_tokens, spec.vocab_size),
-        memory=DeviceMemory(options.vram_bytes, used_bytes),
+        memory=memory,
         overlap=overlap.applies(options.overlap, machine.device, is_decode=True, num_gpus=0, experts_on_gpu=False),
         tokenizer=tokenizer,
         template=template,
@@ -108,7 +111,9 @@ def _load_dense(
     checkpoint: Checkpoint, source: TensorSource, device: torch.device, budget: BudgetPlan, progress: LoadProgress
 ) -> Decoder:
     progress.report("dense", 0, budget.dense_bytes)
-    decoder = Decoder.build(checkpoint.spec, source, checkpoint.names, device, torch.float32)
+    decoder = Decoder.build(
+        checkpoint.spec, source, checkpoint.names, device, torch.float32, budget.is_ngram_table_mapped
+    )
     progress.report("dense", budget.dense_bytes, budget.dense_bytes)
     return decoder
 

@@ -18,10 +18,11 @@ from runtime.text.tokenizer import Tokenizer
 
 @dataclass(frozen=True)
 class DeviceMemory:
-    """What the engine holds where the experts' slots are, measured, and the most it may hold (None: no limit)."""
+    """What the engine holds where the experts' slots are, and the most it may hold (None: no limit)."""
 
     limit_bytes: int | None
     used_bytes: int
+    """Its tensors as they were allocated, and the workspace that steps may take."""
 
 
 @dataclass(frozen=True)

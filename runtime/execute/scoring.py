@@ -38,7 +38,7 @@ class LogitsFile:
     def append(self, logits: torch.Tensor) -> None:
         """The next rows, fp32 [rows, vocab]."""
         try:
-            self._file.write(memoryview(logits.contiguous().cpu().numpy()).cast("B"))
+            self._file.write(logits.contiguous().cpu().numpy().data)
         except OSError as error:
             raise self._error(error) from error
 

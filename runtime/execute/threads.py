@@ -1,0 +1,32 @@
+"""How many CPU threads a step runs on. A pure decision.
+
+Small matrices are read faster than sleeping threads wake, and an app that draws beside the engine needs a core. So
+decode gets one thread per 8 MiB of weights in a layer, and prefill, whose products are long, every core.
+"""
+
+from dataclasses import dataclass
+
+from runtime.spec import ModelSpec
+
+_LAYER_BYTES_PER_THREAD = 8 << 20
+_SHORT_CHUNK_TOKENS = 16
+
+
+@dataclass(frozen=True)
+class ThreadPlan:
+    """Threads of a decode step and of a long prefill chunk."""
+
+    decode: int
+    prefill: int
+
+    @classmethod
+    def build(cls, spec: ModelSpec, num_cores: int, num_threads: int | None) -> "ThreadPlan":
+        """`num_threads` is the user's choice for every step, None for ours."""
+        if num_threads is not None:
+            return cls(num_threads, num_threads)
+        layer_bytes = 4 * spec.weights.dense_params // spec.num_layers
+        return cls(max(1, min(num_cores, layer_bytes // _LAYER_BYTES_PER_THREAD)), num_cores)
+
+    def of_step(self, num_tokens: int) -> int:
+        """Threads for a step of so many tokens."""
+        return self.decode if num_tokens <= _SHORT_CHUNK_TOKENS else self.prefill
