@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer as BpeTokenizer
 
@@ -34,6 +34,7 @@ def test_text_never_becomes_a_special_token_and_comes_back(tokenizer: Tokenizer,
 @settings(deadline=None)
 @given(st.text())
 def test_text_without_specials_has_the_ids_of_the_reference(tokenizer: Tokenizer, text: str) -> None:
+    assume(not any(special in text for special in (*SPECIALS, *MARKUP)))
     assert tokenizer.encode_text(text) == BpeTokenizer.from_str(tokenizer_json()).encode(text).ids
     assert tokenizer.encode_texts([text, "and more"])[0] == tokenizer.encode_text(text)
 
