@@ -12,8 +12,8 @@ from typing import Any, NoReturn
 from app.commands import ask, doctor, models, plan, score, screen
 from app.commands.context import CommandContext
 from app.commands.options import add_chat_options, add_engine_options, add_model_option
-from app.console import silence_broken_pipe
-from app.errors import HotslotError
+from app.console import silence_stdout
+from app.errors import HotslotError, OutputError
 from app.failure_log import log_failure
 from app.locations import Locations
 from app.sanitize import clean_line
@@ -62,12 +62,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _run(argv)
     except UsageError as error:
         return _end_with(str(error), WRONG_USAGE)
+    except OutputError as error:
+        silence_stdout()
+        return _end_with(str(error), FAILED)
     except HotslotError as error:
         return _end_with(str(error), FAILED)
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        silence_broken_pipe()
+        silence_stdout()
         return PIPE_GONE
     except Exception as error:
         return _end_with(_report(error), FAILED)
@@ -81,7 +84,8 @@ def _run(argv: Sequence[str] | None) -> int:
 
 def _end_with(line: str, status: int) -> int:
     with suppress(OSError):  # Nobody may be left to read it.
-        print(f"hotslot: {clean_line(line)}", file=sys.stderr, flush=True)
+        if sys.stderr is not None:
+            print(f"hotslot: {clean_line(line)}", file=sys.stderr, flush=True)
     return status
 
 

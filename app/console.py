@@ -9,17 +9,22 @@ import sys
 from collections.abc import Sequence
 from typing import Any, TextIO
 
+from app.errors import OutputError
 from app.sanitize import clean_line
 
 _DIM, _PLAIN, _CLEAR_LINE = "\x1b[2m", "\x1b[0m", "\r\x1b[K"
 
 
 class Console:
-    """Both streams of one command. Raises BrokenPipeError when the reader of stdout has gone."""
+    """Both streams of one command.
+
+    Raises BrokenPipeError when the reader of a stream has gone, OutputError when it can't take any more.
+    """
 
     def __init__(self, is_colour_off: bool = False, out: TextIO | None = None, err: TextIO | None = None) -> None:
-        self._out = out or sys.stdout
-        self._err = err or sys.stderr
+        # Both are None where a shell closed them.
+        self._out = out or sys.stdout or _nowhere()
+        self._err = err or sys.stderr or _nowhere()
         self._is_live = self._err.isatty()
         self._is_dimming = self._is_live and not is_colour_off
         self._has_progress = False
@@ -89,15 +94,25 @@ class Console:
     def _write(self, stream: TextIO, text: str) -> None:
         if not text:
             return
-        stream.write(text)
-        stream.flush()
+        try:
+            stream.write(text)
+            stream.flush()
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            raise OutputError(f"The output can't be written: {error.strerror}; send it elsewhere.") from error
         if not text.startswith(_CLEAR_LINE):
             self._open_stream = None if text.removesuffix(_PLAIN).endswith("\n") else stream
 
 
-def silence_broken_pipe() -> None:
-    """Point stdout at nothing, so that the interpreter's last flush has nobody left to complain about."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+def silence_stdout() -> None:
+    """Point stdout at nothing, so that the interpreter's last flush has nothing left to complain about."""
+    if sys.stdout is not None:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _nowhere() -> TextIO:
+    return open(os.devnull, "w", encoding="utf-8")
 
 
 def format_bytes(num_bytes: int) -> str:

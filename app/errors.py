@@ -21,3 +21,7 @@ class AttachmentError(HotslotError):
 
 class TurnInProgressError(HotslotError):
     """A chat does one thing at a time."""
+
+
+class OutputError(HotslotError):
+    """What the answer is written to takes no more."""

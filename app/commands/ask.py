@@ -105,7 +105,6 @@ def _interrupt_cancels(session: ChatSession) -> Iterator[None]:
 
     def cancel() -> None:
         loop.remove_signal_handler(signal.SIGINT)
-        signal.signal(signal.SIGINT, signal.default_int_handler)
         cancels.append(loop.create_task(session.cancel()))
 
     # Where the loop can't handle signals, Ctrl-C ends the program at once.

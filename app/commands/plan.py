@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 from app.commands.context import CommandContext
 from app.commands.options import add_memory_options, parse_size_option
 from app.console import format_bytes
-from runtime.options import parse_size
+from runtime.options import EngineOptions, parse_size
 
 if TYPE_CHECKING:
-    from runtime.memory.budget import BudgetPlan
+    from runtime.memory.budget import BudgetPlan, Machine
 
 
 def add_parser(commands: Any) -> None:
@@ -29,22 +29,16 @@ def add_parser(commands: Any) -> None:
 
 
 def run(context: CommandContext, arguments: argparse.Namespace) -> int:
-    # Bring numpy and psutil, which the other commands need not wait for.
-    from runtime.memory.budget import plan
-    from runtime.memory.probe import probe_machine
-
+    # Brings numpy and psutil, which the other commands need not wait for.
     from runtime.checkpoint.facts import read_facts
+    from runtime.memory.budget import plan
 
     context.tell_settings_notice()
     options = context.settings.engine_options(context.model_path())
-    machine = probe_machine(options)
-    if arguments.ram is not None:
-        ram_bytes = parse_size(arguments.ram)
-        machine = replace(machine, ram_total_bytes=ram_bytes, ram_available_bytes=ram_bytes)
     spec = read_facts(options.model_path)
-    budget = plan(spec, machine, options)
+    budget = plan(spec, _machine(options, arguments.ram), options)
     if arguments.json:
-        context.console.print_json({"model": spec.name, "device": machine.device, **_to_json(budget)})
+        context.console.print_json({"model": spec.name, "device": budget.device, **_to_json(budget)})
     else:
         _print_plan(context, budget)
     if not budget.fits:
@@ -52,9 +46,30 @@ def run(context: CommandContext, arguments: argparse.Namespace) -> int:
     return 0 if budget.fits else 1
 
 
+def _machine(options: EngineOptions, ram: str | None) -> "Machine":
+    """This machine, or the one that --device cuda, --vram and --ram describe."""
+    from runtime.memory.probe import probe_machine
+
+    if options.device == "cuda" and options.vram_bytes is not None:
+        machine = replace(
+            probe_machine(replace(options, device="cpu")), device="cuda", vram_free_bytes=options.vram_bytes
+        )
+    else:
+        machine = probe_machine(options)
+    if ram is None:
+        return machine
+    return replace(machine, ram_total_bytes=parse_size(ram), ram_available_bytes=parse_size(ram))
+
+
 def _to_json(budget: "BudgetPlan") -> dict[str, Any]:
     sizes = {field.name: getattr(budget, field.name) for field in fields(budget) if field.name.endswith("_bytes")}
-    return {"fits": budget.fits, "reason": budget.reason, "slots": budget.num_slots, **sizes}
+    return {
+        "fits": budget.fits,
+        "reason": budget.reason,
+        "slots": budget.num_slots,
+        "context_tokens": budget.context_tokens,
+        **sizes,
+    }
 
 
 def _print_plan(context: CommandContext, budget: "BudgetPlan") -> None:

@@ -1,0 +1,69 @@
+"""`ask` as a process of its own over a scripted engine: Ctrl-C and a pipe whose reader leaves."""
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.command_line import REPO
+
+PROGRAM = """
+import sys
+from app.cli import main
+from app.commands import ask
+from tests.support.scripted_engine import Hang, Say, ScriptedEngine
+script = (*(Say("word ", pause_s=0.002),) * 50, *ENDING)
+ask.LocalEngine = lambda log_path: ScriptedEngine(script, load_s=LOAD_S)
+sys.exit(main(["ask", "--model", sys.argv[1], *sys.argv[2:]]))
+"""
+
+
+def start(model: Path, *arguments: str, ending: str = "(Hang(),)", load_s: float = 0.0) -> subprocess.Popen[str]:
+    code = PROGRAM.replace("ENDING", ending).replace("LOAD_S", str(load_s))
+    command = [sys.executable, "-c", code, str(model), *arguments]
+    return subprocess.Popen(command, cwd=REPO, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def test_interrupt_keeps_the_partial_answer(tmp_path: Path) -> None:
+    ask = start(tmp_path, "go")
+    assert ask.stdout is not None
+    first = ask.stdout.read(5)
+    ask.send_signal(signal.SIGINT)
+    rest, errors = ask.communicate(timeout=20)
+    assert ask.returncode == 130
+    assert (first + rest).startswith("word word ") or first + rest == "word \n"
+    assert errors == ""
+
+
+def test_interrupted_json_says_cancelled(tmp_path: Path) -> None:
+    ask = start(tmp_path, "--json", "go", load_s=0.3)
+    with pytest.raises(subprocess.TimeoutExpired):
+        ask.wait(2.5)
+    ask.send_signal(signal.SIGINT)
+    out, errors = ask.communicate(timeout=20)
+    assert (ask.returncode, errors) == (130, "")
+    answer = json.loads(out)
+    assert answer["finish_reason"] == "cancelled"
+    assert answer["text"] == "word " * 50
+
+
+def test_interrupt_while_loading(tmp_path: Path) -> None:
+    ask = start(tmp_path, "go", load_s=60)
+    with pytest.raises(subprocess.TimeoutExpired):
+        ask.wait(2.0)
+    ask.send_signal(signal.SIGINT)
+    out, errors = ask.communicate(timeout=20)
+    assert (ask.returncode, out, errors) == (130, "", "")
+
+
+def test_reader_that_leaves_ends_it_quietly(tmp_path: Path) -> None:
+    ask = start(tmp_path, "go", ending='(Say("more ", pause_s=0.002),) * 5000')
+    assert ask.stdout is not None
+    assert ask.stdout.read(5) == "word "
+    ask.stdout.close()
+    assert ask.stderr is not None
+    errors = ask.stderr.read()
+    assert (ask.wait(20), errors) == (141, "")
