@@ -6,6 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
+
+# A busy machine is slow, not wrong.
+settings.register_profile("hotslot", deadline=None)
+settings.load_profile("hotslot")
 
 LOOPBACK = ("127.", "::1", "localhost")
 
