@@ -1,7 +1,6 @@
 """Bad use of the real command line: one readable line, the right exit status, no traceback, no control sequence."""
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -73,15 +72,6 @@ def test_wrong_usage(arguments: list[str], words: list[str]) -> None:
 )
 def test_failures(arguments: list[str], words: list[str]) -> None:
     assert_one_line(run_hotslot(*arguments), 1, *words)
-
-
-def test_unreadable_file(tmp_path: Path) -> None:
-    path = tmp_path / "secret.txt"
-    path.write_text("x")
-    path.chmod(0)
-    if os.access(path, os.R_OK):
-        pytest.skip("this user reads every file")
-    assert_one_line(run_hotslot("ask", "--file", str(path), "x"), 1, "secret.txt", "permission")
 
 
 @pytest.mark.parametrize("content", [b"\0" * 200, b'seed = "se', b'temperature = "hot"\n', b"\xff\xfe"])

@@ -1,5 +1,6 @@
 """Settings: legal values only, and a file that survives damage."""
 
+import tempfile
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from app.errors import SettingsError
 from app.settings import SETTING_FIELDS, Settings
 from app.settings_file import SettingsFile
 from runtime.options import EngineOptions, SamplingOptions
+from tests.support.privileges import as_ordinary_user
 
 FIELDS = {setting.name: setting for setting in SETTING_FIELDS}
 
@@ -115,6 +117,21 @@ def test_home_that_is_a_file(tmp_path: Path) -> None:
     assert file.load() == (Settings(), None)
     with pytest.raises(SettingsError, match="can't be saved"):
         file.save(Settings(top_k=1))
+
+
+def test_read_only_home() -> None:
+    with tempfile.TemporaryDirectory() as home:
+        file = SettingsFile(Path(home) / "config.toml")
+        file.path.write_bytes(b"\0")
+        file.path.chmod(0o644)
+        Path(home).chmod(0o555)
+        with as_ordinary_user():
+            settings, notice = file.load()
+            with pytest.raises(SettingsError, match="HOTSLOT_HOME"):
+                file.save(Settings())
+        assert settings == Settings()
+        assert notice is not None
+        assert "could not be moved aside" in notice
 
 
 @pytest.mark.parametrize(

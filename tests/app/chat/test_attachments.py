@@ -8,6 +8,7 @@ import pytest
 from app.chat import attachments
 from app.chat.attachments import decode_text, read_attachment
 from app.errors import AttachmentError
+from tests.support.privileges import as_ordinary_user
 
 WORDS = "Grüße, naïve café — “quoted” ☕ 🙂\nsecond line\n"
 
@@ -86,9 +87,7 @@ def test_unreadable_file(tmp_path: Path) -> None:
     path = tmp_path / "secret.txt"
     path.write_text("x")
     path.chmod(0)
-    if os.access(path, os.R_OK):
-        pytest.skip("this user reads every file")
-    with pytest.raises(AttachmentError, match="permission"):
+    with as_ordinary_user(), pytest.raises(AttachmentError, match=r"secret\.txt.*permission"):
         read_attachment(path)
 
 

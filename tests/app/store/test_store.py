@@ -3,6 +3,7 @@
 import sqlite3
 import subprocess
 import sys
+import tempfile
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +16,7 @@ from app.store.conversations import MissingConversationError, Store
 from app.store.database import Database
 from app.store.migrations import MIGRATIONS
 from runtime.protocol import ToolCall
+from tests.support.privileges import as_ordinary_user
 
 
 @pytest.fixture
@@ -223,6 +225,18 @@ def test_home_that_is_a_file(tmp_path: Path) -> None:
     (tmp_path / "home").write_text("a file")
     with pytest.raises(StoreError, match="set HOTSLOT_HOME"):
         Store.open(tmp_path / "home" / "hotslot.db")
+
+
+def test_read_only_home_is_named_and_chats_stay_in_memory() -> None:
+    with tempfile.TemporaryDirectory() as home:
+        Path(home).chmod(0o555)
+        with as_ordinary_user():
+            store, notice = Store.open_or_in_memory(Path(home) / "hotslot.db")
+        assert store.is_in_memory
+        assert notice is not None
+        assert "make it writable or set HOTSLOT_HOME" in notice
+        conversation = store.create_conversation("demo")
+        assert store.branch(add(store, conversation.id, None, "still works").id)
 
 
 def test_every_older_database_is_brought_up_to_date(tmp_path: Path) -> None:
