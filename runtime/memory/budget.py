@@ -5,7 +5,7 @@ structures lie in main memory, and `--vram` stands in for a card so that slots a
 measures nothing, and refuses by saying so in the plan, with the numbers and the nearest thing that fits.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from runtime.memory.budget_plan import BudgetLine, BudgetPlan, Machine
 from runtime.memory.sizes import (
@@ -15,6 +15,7 @@ from runtime.memory.sizes import (
     index_key_page_bytes,
     kv_page_bytes,
     state_row_bytes,
+    text_bytes,
     workspace_bytes,
 )
 from runtime.options import EngineOptions
@@ -48,6 +49,8 @@ RAM_MARGIN_BYTES = 512 * MIB
 """Main memory left to the rest of the system."""
 CUDA_PROCESS_BASE_BYTES = 700 * MIB
 """The engine process once CUDA's libraries are loaded."""
+FIRST_USE_BYTES = 40 * MIB
+"""What the process grows by beside all lines: library code paged in at first use, and heap that is not given back."""
 
 
 def plan(spec: ModelSpec, machine: Machine, options: EngineOptions) -> BudgetPlan:
@@ -88,6 +91,7 @@ class _Planner:
         self._num_rows = MAX_SEQUENCES + (0 if self._is_cuda else self._num_saved)
         self._ram_bytes = max(0, machine.ram_available_bytes - RAM_MARGIN_BYTES)
         self._limit = self._device_limit()
+        self._is_table_mapped = True
         self._is_table_mapped = self._maps_ngram_table()
 
     def plan(self) -> BudgetPlan:
@@ -105,12 +109,13 @@ class _Planner:
         return self._machine.vram_free_bytes or 0
 
     def _maps_ngram_table(self) -> bool:
-        """The table is copied into memory where it fits beside the experts, and else read from its file."""
-        weights = self._spec.weights
-        others = experts_bytes(self._spec) + self._machine.process_base_bytes
+        """The table is copied into memory where it fits beside everything else, and else read from its file."""
+        sizes = self._sizes(self._options.context_tokens or min(FEWEST_CONTEXT_TOKENS, self._spec.max_context_tokens))
+        others = sizes.host_bytes
         if not self._is_cuda:
-            others += weights.dense_params * self._element_bytes + experts_bytes(self._spec) // 2
-        return others + weights.ngram_table_bytes > self._ram_bytes
+            num_slots = self._options.num_slots or self._num_experts // 2
+            others += sizes.device_bytes + num_slots * self._record_bytes
+        return others + self._spec.weights.ngram_table_bytes > self._ram_bytes
 
     def _context_tokens(self) -> int:
         """What was asked for, or the model's maximum, halved until its KV leaves room for slots."""
@@ -162,9 +167,9 @@ class _Planner:
             "context": CUDA_CONTEXT_BYTES if self._is_cuda else 0,
             "margin": self._margin_bytes(),
         }
-        base = self._machine.process_base_bytes
+        base = max(self._machine.process_base_bytes, CUDA_PROCESS_BASE_BYTES if self._is_cuda else 0)
         host = {
-            "process": max(base, CUDA_PROCESS_BASE_BYTES) if self._is_cuda else base,
+            "process": base + FIRST_USE_BYTES + text_bytes(spec),
             "store": experts_bytes(spec),
             "ngram_table": 0 if self._is_table_mapped else spec.weights.ngram_table_bytes,
             "saved_state": self._num_saved * self._row_bytes if self._is_cuda else 0,
@@ -224,6 +229,12 @@ class _Planner:
         shorter = self._fitting_context(context_tokens)
         if shorter:
             return f"{shorter} tokens fit: set --context {shorter}"
+        if (
+            self._is_cuda
+            and self._options.dense != "fp8"
+            and plan(self._spec, self._machine, replace(self._options, dense="fp8")).fits
+        ):
+            return "dense weights in fp8 fit: set --dense fp8"
         if self._options.vram_bytes is not None:
             return f"set --vram {-(-self._limit_for(needed_bytes) // MIB)}MiB or more"
         return "close other programs or choose a smaller model"
@@ -301,7 +312,7 @@ class _Planner:
             "context": "CUDA context" if self._is_cuda else no_gpu,
             "margin": "stays free" if sizes.device["margin"] else "no limit is set",
             "slots": self._slots_why(num_slots),
-            "process": "interpreter and libraries",
+            "process": "interpreter, libraries, tokenizer",
             "store": f"{self._num_experts:,} routed experts of {format_size(self._record_bytes)}",
             "ngram_table": table if spec.ngram else "no n-gram embedding",
             "saved_state": saved if self._is_cuda else "part of the state line",

@@ -6,6 +6,10 @@ QUERY_TILE = 64
 """Queries of attention whose scores exist at once."""
 EXPERT_SCRATCH_BYTES = 8 << 20
 """Upper bound of the buffers that a few dequantised experts take (one expert is always allowed)."""
+LOGITS_TILE_BYTES = 32 << 20
+TEXT_BASE_BYTES = 8 << 20
+TEXT_BYTES_PER_TOKEN = 600
+"""Of a tokenizer's tables per vocabulary entry, as measured with `tokenizers`."""
 
 
 def experts_bytes(spec: ModelSpec) -> int:
@@ -48,7 +52,7 @@ def workspace_bytes(spec: ModelSpec, chunk_tokens: int, context_tokens: int, ele
     """What exists at most beside weights and state while one chunk is computed.
 
     The sum of: residual streams and their normed and mixed copies; the widest mixer's projections; routes (fp32) three
-    times; one tile of attention scores with its softmax; the experts being dequantised.
+    times; one tile of attention scores with its softmax; the experts being dequantised; a tile of logits (fp32).
     """
     streams = 4 * chunk_tokens * spec.residual_width * element_bytes
     widest = spec.attention.num_heads * spec.attention.head_dim * 2
@@ -58,7 +62,8 @@ def workspace_bytes(spec: ModelSpec, chunk_tokens: int, context_tokens: int, ele
     routes = 3 * chunk_tokens * spec.moe.num_experts_per_token * spec.hidden_size * 4
     scores = 2 * min(QUERY_TILE, chunk_tokens) * spec.attention.num_heads * _visible_tokens(spec, context_tokens) * 4
     expert_values = 3 * spec.hidden_size * spec.moe.intermediate
-    return streams + projections + routes + scores + max(EXPERT_SCRATCH_BYTES, 7 * expert_values)
+    logits = min(LOGITS_TILE_BYTES, chunk_tokens * spec.vocab_size * 4)
+    return streams + projections + routes + scores + max(EXPERT_SCRATCH_BYTES, 7 * expert_values) + logits
 
 
 def _visible_tokens(spec: ModelSpec, context_tokens: int) -> int:
@@ -66,6 +71,11 @@ def _visible_tokens(spec: ModelSpec, context_tokens: int) -> int:
     if spec.indexer is None:
         return context_tokens
     return min(context_tokens, spec.indexer.budget_tokens + spec.indexer.block_tokens)
+
+
+def text_bytes(spec: ModelSpec) -> int:
+    """Tokenizer and chat template in the engine process."""
+    return TEXT_BASE_BYTES + spec.vocab_size * TEXT_BYTES_PER_TOKEN
 
 
 def fp8_dense_bytes(spec: ModelSpec) -> int:

@@ -1,20 +1,19 @@
 """Routed experts: right to rounding, and the same bits wherever the experts lie."""
 
-from collections.abc import Callable
-
 import pytest
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from runtime.experts.routed import SlotExperts
+from tests.support.random_experts import Experts, make_experts
 
 
 def route(logits: Tensor, num_choices: int) -> Tensor:
     return logits.topk(num_choices, -1).indices
 
 
-def reference(experts, layer: int, hidden: Tensor, expert_ids: Tensor) -> Tensor:
+def reference(experts: Experts, layer: int, hidden: Tensor, expert_ids: Tensor) -> Tensor:
     rows = []
     for row, chosen in zip(hidden.double(), expert_ids.tolist(), strict=True):
         for expert in chosen:
@@ -33,8 +32,8 @@ SHAPES = [("nvfp4", 48, 16), ("nvfp4", 64, 24), ("nvfp4", 36, 20), ("bf16", 64, 
 
 @pytest.mark.parametrize(("fmt", "hidden_size", "intermediate"), SHAPES)
 @pytest.mark.parametrize("num_tokens", [1, 3, 4])
-def test_decode_is_right(experts_in: Callable, fmt: str, hidden_size: int, intermediate: int, num_tokens: int) -> None:
-    experts = experts_in(fmt, hidden=hidden_size, intermediate=intermediate)
+def test_decode_is_right(fmt: str, hidden_size: int, intermediate: int, num_tokens: int) -> None:
+    experts = make_experts(fmt, hidden=hidden_size, intermediate=intermediate)
     slots = experts.in_slots(8, max_rows=4)
     hidden, logits = torch.randn(num_tokens, hidden_size), torch.randn(num_tokens, 8)
     slots.begin_step()
@@ -47,8 +46,8 @@ def test_decode_is_right(experts_in: Callable, fmt: str, hidden_size: int, inter
 
 @pytest.mark.parametrize(("fmt", "hidden_size", "intermediate"), SHAPES)
 @pytest.mark.parametrize("num_tokens", [1, 7, 65])
-def test_prefill_is_right(experts_in: Callable, fmt: str, hidden_size: int, intermediate: int, num_tokens: int) -> None:
-    experts = experts_in(fmt, hidden=hidden_size, intermediate=intermediate)
+def test_prefill_is_right(fmt: str, hidden_size: int, intermediate: int, num_tokens: int) -> None:
+    experts = make_experts(fmt, hidden=hidden_size, intermediate=intermediate)
     slots = experts.in_slots(4)
     hidden, logits = torch.randn(num_tokens, hidden_size), torch.randn(num_tokens, 8)
     assert_close(
@@ -77,8 +76,8 @@ def play(slots: SlotExperts, seed: int, width: int, num_experts: int = 8, num_ch
 
 @pytest.mark.parametrize("policy", ["lru", "rule"])
 @pytest.mark.parametrize(("fmt", "width", "intermediate"), [("nvfp4", 48, 16), ("fp32", 36, 7)])
-def test_slots_never_change_a_bit(experts_in: Callable, policy: str, fmt: str, width: int, intermediate: int) -> None:
-    experts = experts_in(fmt, hidden=width, intermediate=intermediate)
+def test_slots_never_change_a_bit(policy: str, fmt: str, width: int, intermediate: int) -> None:
+    experts = make_experts(fmt, hidden=width, intermediate=intermediate)
     expected = play(experts.all_resident(), 5, width)
     for num_slots, num_ring_slots in ((8, 1), (9, 2), (13, 5), (23, 8)):
         slots = experts.in_slots(num_slots, policy, max_rows=4, num_ring_slots=num_ring_slots)
@@ -87,10 +86,8 @@ def test_slots_never_change_a_bit(experts_in: Callable, policy: str, fmt: str, w
 
 
 @pytest.mark.parametrize(("fmt", "width", "intermediate"), [("nvfp4", 48, 16), ("bf16", 40, 12), ("fp32", 36, 7)])
-def test_a_decode_row_does_not_depend_on_its_batch(
-    experts_in: Callable, fmt: str, width: int, intermediate: int
-) -> None:
-    experts = experts_in(fmt, hidden=width, intermediate=intermediate)
+def test_a_decode_row_does_not_depend_on_its_batch(fmt: str, width: int, intermediate: int) -> None:
+    experts = make_experts(fmt, hidden=width, intermediate=intermediate)
     hidden, logits = torch.randn(4, width), torch.randn(4, 8)
     chosen = route(logits, 2)
     slots = experts.in_slots(8, max_rows=4)
@@ -101,8 +98,8 @@ def test_a_decode_row_does_not_depend_on_its_batch(
         assert torch.equal(alone, together[only])
 
 
-def test_prefill_evicts_nothing_and_is_not_counted(experts_in: Callable) -> None:
-    experts = experts_in()
+def test_prefill_evicts_nothing_and_is_not_counted() -> None:
+    experts = make_experts()
     slots = experts.in_slots(4)
     logits = torch.randn(1, 8)
     for layer in range(3):
@@ -116,8 +113,8 @@ def test_prefill_evicts_nothing_and_is_not_counted(experts_in: Callable) -> None
     assert (slots.cache.counters.num_routed, slots.cache.counters.num_missed) == (routed, missed)
 
 
-def test_prefill_fills_empty_slots_with_an_equal_share_per_layer(experts_in: Callable) -> None:
-    experts = experts_in()
+def test_prefill_fills_empty_slots_with_an_equal_share_per_layer() -> None:
+    experts = make_experts()
     slots = experts.in_slots(12)
     logits = torch.randn(40, 8)
     for layer in range(3):
@@ -127,8 +124,8 @@ def test_prefill_fills_empty_slots_with_an_equal_share_per_layer(experts_in: Cal
     slots.check_integrity()
 
 
-def test_counters_measure_what_was_copied(experts_in: Callable) -> None:
-    experts = experts_in()
+def test_counters_measure_what_was_copied() -> None:
+    experts = make_experts()
     slots = experts.in_slots(24)
     logits = torch.zeros(1, 8)
     chosen = torch.tensor([[1, 5]])
@@ -142,8 +139,8 @@ def test_counters_measure_what_was_copied(experts_in: Callable) -> None:
     assert counters.hit_rate == 0.75
 
 
-def test_clear_empties_the_slots_and_answers_stay(experts_in: Callable) -> None:
-    experts = experts_in()
+def test_clear_empties_the_slots_and_answers_stay() -> None:
+    experts = make_experts()
     slots = experts.in_slots(4)
     hidden, logits = torch.randn(1, 48), torch.randn(1, 8)
     expected = slots.run(0, hidden, route(logits, 2), logits, is_decode=True)
@@ -153,8 +150,8 @@ def test_clear_empties_the_slots_and_answers_stay(experts_in: Callable) -> None:
     assert torch.equal(slots.run(0, hidden, route(logits, 2), logits, is_decode=True), expected)
 
 
-def test_check_integrity_sees_a_wrong_record(experts_in: Callable) -> None:
-    experts = experts_in()
+def test_check_integrity_sees_a_wrong_record() -> None:
+    experts = make_experts()
     slots = experts.in_slots(4)
     logits = torch.randn(1, 8)
     slots.run(0, torch.randn(1, 48), route(logits, 2), logits, is_decode=True)

@@ -1,9 +1,7 @@
 """Random experts in every record format, as the checkpoint reader would hand them out, and their exact outputs."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
-import pytest
 import torch
 from torch import Tensor
 
@@ -117,13 +115,3 @@ def make_experts(
     layout = RecordLayout.build(hidden, intermediate, fmt)
     source = RandomExperts(weights, tensors)
     return Experts(spec, layout, source, PinnedStore.fill(source, spec, layout))
-
-
-@pytest.fixture
-def experts() -> Experts:
-    return make_experts()
-
-
-@pytest.fixture
-def experts_in() -> Callable[..., Experts]:
-    return make_experts
