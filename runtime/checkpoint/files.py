@@ -53,7 +53,13 @@ class CheckpointFiles:
     @classmethod
     def open(cls, folder: Path) -> "CheckpointFiles":
         """Read config and headers. Raises CheckpointError naming the file, and the tensor where there is one."""
-        folder = Path(folder)
+        try:
+            return cls._open(Path(folder))
+        except OSError as error:
+            raise CheckpointError(f"{folder}: can't be read ({error.strerror}); check its permissions") from None
+
+    @classmethod
+    def _open(cls, folder: Path) -> "CheckpointFiles":
         if not folder.is_dir():
             raise CheckpointError(f"{folder}: there is no such model folder; give the folder that holds config.json")
         config = read_json(folder / "config.json")

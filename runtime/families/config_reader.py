@@ -8,6 +8,9 @@ from typing import Any
 
 from runtime.errors import ConfigError
 
+MAX_INTEGER = 2**31
+"""Beyond it a size is a mistake, and computing with it may take forever."""
+
 
 class ConfigReader:
     """Reads one JSON object; `source` (a file or folder) and `section` name it in errors."""
@@ -25,13 +28,15 @@ class ConfigReader:
         """Whether a value other than null is given."""
         return self._values.get(key) is not None
 
-    def integer(self, key: str, default: int | None = None, minimum: int = 1) -> int:
-        """An integer of at least `minimum`; a missing value without default is refused."""
+    def integer(self, key: str, default: int | None = None, minimum: int = 1, maximum: int = MAX_INTEGER) -> int:
+        """An integer from `minimum` to `maximum`; a missing value without default is refused."""
         value = self._get(key, default)
         if isinstance(value, bool) or not isinstance(value, int):
             raise self.refuse(key, f"is {value!r}; a whole number is needed")
         if value < minimum:
             raise self.refuse(key, f"is {value}; at least {minimum} is needed")
+        if value > maximum:
+            raise self.refuse(key, f"is {value}; at most {maximum} makes sense")
         return value
 
     def number(self, key: str, default: float | None = None) -> float:

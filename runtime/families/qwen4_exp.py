@@ -31,6 +31,8 @@ MODEL_TYPES = ("qwen4_exp", "qwen4_exp_text")
 _SPARSE_NAMES = ("full_attention", "indexed_attention", "qwen_sparse_attention")
 """Names found in checkpoints for one and the same layer: attention over the tokens its indexer selects."""
 
+_MAX_LAYERS = 4096
+
 _Shapes = dict[str, tuple[int, ...]]
 
 
@@ -97,7 +99,7 @@ def _refuse_unknown_math(text: ConfigReader) -> None:
 
 
 def _layer_kinds(text: ConfigReader) -> tuple[LayerKind, ...]:
-    num_layers = text.integer("num_hidden_layers")
+    num_layers = text.integer("num_hidden_layers", maximum=_MAX_LAYERS)
     names = text.words("layer_types")
     if names is None:
         interval = text.integer("full_attention_interval", 4)

@@ -100,7 +100,12 @@ class Decoder:
             layer.mixer_residual.inject(residual, output, inject)
             hidden, inject = layer.moe_residual.mix(residual)
             layer.moe_residual.inject(residual, layer.moe.forward(hidden, experts, step.is_decode), inject)
-        hidden, _ = self._final_mixer.mix(residual[step.logit_rows])
+        return self._logits(residual[step.logit_rows])
+
+    def _logits(self, residual: Tensor) -> Tensor:
+        if residual.shape[0] == 0:
+            return torch.empty((0, self.spec.vocab_size), dtype=torch.float32, device=residual.device)
+        hidden, _ = self._final_mixer.mix(residual)
         return functional.linear(hidden, self._head).float()
 
     def _mix_tokens(
