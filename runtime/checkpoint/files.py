@@ -113,7 +113,8 @@ def _read_index(folder: Path) -> dict[str, str]:
     if not isinstance(weight_map, dict) or not weight_map:
         raise CheckpointError(f"{path}: has no weight_map; {_DOWNLOAD_AGAIN}")
     for name, file_name in weight_map.items():
-        if not isinstance(file_name, str) or PurePath(file_name).name != file_name:
+        _refuse_unprintable(path, name)
+        if not isinstance(file_name, str) or PurePath(file_name).name != file_name or not file_name.isprintable():
             raise CheckpointError(f"{path}: tensor {name} points to {file_name!r}, which is not a file of the folder")
     return weight_map
 
@@ -166,6 +167,7 @@ def _read_header(file: Path) -> list[TensorEntry]:
 
 
 def _read_entry(file: Path, data_start: int, file_size: int, name: str, value: Any) -> TensorEntry:
+    _refuse_unprintable(file, name)
     try:
         dtype, shape, (begin, end) = value["dtype"], tuple(value["shape"]), value["data_offsets"]
         is_valid = isinstance(dtype, str) and all(type(n) is int and n >= 0 for n in (*shape, begin, end))
@@ -193,6 +195,12 @@ def _refuse_overlap(file: Path, entries: list[TensorEntry]) -> None:
                 f"{file}: tensors {previous.name} and {entry.name} claim the same bytes; {_DOWNLOAD_AGAIN}"
             )
         previous = entry
+
+
+def _refuse_unprintable(file: Path, name: str) -> None:
+    """Names end up in messages, so a name must not be able to steer a terminal."""
+    if not name.isprintable():
+        raise CheckpointError(f"{file}: has a tensor named {ascii(name)}; no model has such names, {_DOWNLOAD_AGAIN}")
 
 
 def _refuse_lfs_pointer(path: Path, start: bytes) -> None:

@@ -209,6 +209,11 @@ CASES: dict[str, tuple[str, Breakage, list[str]]] = {
         replace("model.layers.0.self_attn.bias", torch.zeros(3)),
         ["model.layers.0.self_attn.bias", "no place"],
     ),
+    "name with an escape sequence": (
+        "plain",
+        replace("model.\x1b]52;c;aGk=\x07.weight", torch.zeros(3)),
+        [WEIGHTS, r"\x1b]52", "no model has such names"],
+    ),
     "one more layer": (
         "plain",
         replace("model.layers.4.mlp.gate.weight", torch.zeros(4, 64)),
