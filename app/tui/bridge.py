@@ -11,7 +11,7 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Literal
 
-from app.chat.events import AnswerTextStreamed, TurnEnded, TurnEvent, TurnEvents
+from app.chat.events import AnswerTextStreamed, StatsUpdated, TurnEnded, TurnEvent, TurnEvents
 from app.errors import HotslotError
 
 SHORTEST_PAUSE_S = 0.04
@@ -45,6 +45,8 @@ class TurnInbox:
     def __init__(self, announce: Callable[[], None]) -> None:
         self._announce = announce
         self._events: list[Delivered] = []
+        self._figures: StatsUpdated | None = None
+        """The newest ones; they do not part the text before them from the text after."""
         self._is_announced = False
         self._next_at = 0.0
         self._taken_at = 0.0
@@ -64,7 +66,10 @@ class TurnInbox:
     def put(self, event: TurnEvent | TurnOver) -> None:
         """Add an event; text joins the text before it."""
         last = self._events[-1] if self._events else None
-        if not isinstance(event, AnswerTextStreamed):
+        if isinstance(event, StatsUpdated):
+            self._figures = event
+        elif not isinstance(event, AnswerTextStreamed):
+            self._flush_figures()
             self._events.append(event)
         elif isinstance(last, TextPiece) and last.channel == event.channel:
             last.text += event.text
@@ -76,8 +81,14 @@ class TurnInbox:
             pause = 0.0 if isinstance(event, TurnEnded | TurnOver) else max(0.0, self._next_at - time.monotonic())
             asyncio.get_running_loop().call_later(pause, self._announce)
 
+    def _flush_figures(self) -> None:
+        if self._figures is not None:
+            self._events.append(self._figures)
+            self._figures = None
+
     def take(self) -> list[Delivered]:
         """Everything so far, for the screen to draw now; `note_drawn` must follow."""
+        self._flush_figures()
         events, self._events = self._events, []
         self._taken_at = time.monotonic()
         return events
@@ -89,6 +100,6 @@ class TurnInbox:
         pause = min(max(SHORTEST_PAUSE_S, spent / DRAWING_SHARE - spent), LONGEST_PAUSE_S)
         self._next_at = now + pause
         self._is_announced = False
-        if self._events:
+        if self._events or self._figures is not None:
             self._is_announced = True
             asyncio.get_running_loop().call_later(pause, self._announce)

@@ -6,7 +6,8 @@ Never parses markup. Appending re-wraps the last line only. The text must have p
 from bisect import bisect_right
 
 from rich.segment import Segment
-from textual.geometry import Size
+from rich.style import Style
+from textual.geometry import Region, Size
 from textual.selection import Selection
 from textual.strip import Strip
 from textual.widget import Widget
@@ -36,6 +37,9 @@ class PlainText(Widget):
         """Rows of each line."""
         self._first_rows: list[int] = []
         """Number of rows above each line."""
+        self._strips: dict[int, Strip] = {}
+        """Drawn rows; good for one width and one style."""
+        self._strip_style = Style()
 
     @property
     def text(self) -> str:
@@ -62,7 +66,7 @@ class PlainText(Widget):
     def append(self, text: str) -> None:
         """Add text at the end."""
         self._pieces.append(text)
-        num_rows = self.num_rows
+        num_rows, last_row = self.num_rows, self._first_rows[-1] if self._first_rows else 0
         first, *more = _display_lines(text)
         self._lines[-1] += first
         self._lines.extend(more)
@@ -70,7 +74,13 @@ class PlainText(Widget):
             changed = len(self._lines) - len(more) - 1
             del self._rows[changed:], self._first_rows[changed:]
             self._wrap_from(changed)
-        self.refresh(layout=self.num_rows != num_rows or not self._wrap_width)
+            for row in range(last_row, num_rows):
+                self._strips.pop(row, None)
+        if self.num_rows != num_rows or not self._wrap_width:
+            self.refresh(layout=True)
+        else:
+            top = self.gutter.top + last_row
+            self.refresh(Region(0, top, self.size.width + self.gutter.width, num_rows - last_row))
 
     # ---- layout and drawing
 
@@ -81,19 +91,32 @@ class PlainText(Widget):
         self._wrap(width)
         return self.num_rows if self._max_rows is None else min(self.num_rows, self._max_rows)
 
-    def render_line(self, y: int) -> Strip:
-        width = self.content_size.width
-        self._wrap(width)
+    def render_lines(self, crop: Region) -> list[Strip]:
+        # Working the style out walks the tree: once per drawing, not once per row.
         style = self.rich_style
+        if style != self._strip_style:
+            self._strip_style = style
+            self._strips.clear()
+        self._wrap(self.content_size.width)
+        return super().render_lines(crop)
+
+    def render_line(self, y: int) -> Strip:
+        strip = self._strips.get(y)
+        if strip is None:
+            strip = self._strips[y] = self._draw_row(y)
+        return strip
+
+    def _draw_row(self, y: int) -> Strip:
+        width = self.content_size.width
         if not self._rows or y >= self.num_rows:
-            return Strip.blank(width, style)
+            return Strip.blank(width, self._strip_style)
         line_index = bisect_right(self._first_rows, y) - 1
         start, end = self._rows[line_index][y - self._first_rows[line_index]]
         segments = self._segments(line_index, start, end)
-        return Strip(segments).apply_offsets(start, line_index).adjust_cell_length(width, style)
+        return Strip(segments).apply_offsets(start, line_index).adjust_cell_length(width, self._strip_style)
 
     def _segments(self, line_index: int, start: int, end: int) -> list[Segment]:
-        style = self.rich_style
+        style = self._strip_style
         row = self._lines[line_index][start:end]
         selection = self.text_selection
         span = selection.get_span(line_index) if selection is not None else None
@@ -109,6 +132,7 @@ class PlainText(Widget):
         if width != self._wrap_width and width > 0:
             self._wrap_width = width
             self._rows, self._first_rows = [], []
+            self._strips.clear()
             self._wrap_from(0)
 
     def _wrap_from(self, line_index: int) -> None:
@@ -125,6 +149,7 @@ class PlainText(Widget):
         return selection.extract("\n".join(self._lines)), "\n"
 
     def selection_updated(self, selection: Selection | None) -> None:
+        self._strips.clear()
         self.refresh()
 
 

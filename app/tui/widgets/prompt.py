@@ -13,6 +13,9 @@ from app.tui.actions import ACTIONS, complete_slash
 
 NEWLINE_KEYS = next(action for action in ACTIONS if action.name == "newline").keys
 LONGEST_HISTORY = 200
+LONGEST_SHOWN_CHARS = 10_000
+LONGEST_SHOWN_LINES = 200
+"""What is pasted beyond either stands in the prompt as a label: a text field would take seconds per key."""
 
 
 class Prompt(TextArea):
@@ -45,6 +48,8 @@ class Prompt(TextArea):
         self._history_index = 0
         """Entry shown; len(history) is the draft."""
         self._draft = ""
+        self._pastes: dict[str, str] = {}
+        """Long texts by the label that stands for them."""
         self.was_completing = False
         """Whether hints for a slash command are shown."""
 
@@ -73,7 +78,7 @@ class Prompt(TextArea):
     async def _on_paste(self, event: events.Paste) -> None:
         event.stop()
         event.prevent_default()
-        if result := self._replace_via_keyboard(clean(event.text), *self.selection):
+        if result := self._replace_via_keyboard(self._collapsed(clean(event.text)), *self.selection):
             self.move_cursor(result.end_location)
 
     def _enter(self) -> None:
@@ -95,15 +100,26 @@ class Prompt(TextArea):
 
     def set_text(self, text: str) -> None:
         """Replace everything and put the cursor at the end."""
-        self.text = text
+        self.text = self._collapsed(text)
         self.selection = Selection.cursor(self.document.end)
 
     def take(self) -> str:
-        """The text, which goes into the history; the prompt is empty after it."""
+        """The text with its pastes, which goes into the history; the prompt is empty after it."""
         text = self.text
         self.remember(text)
         self.text = ""
+        for label, paste in self._pastes.items():
+            text = text.replace(label, paste)
         return text
+
+    def _collapsed(self, text: str) -> str:
+        num_lines = text.count("\n") + 1
+        if len(text) <= LONGEST_SHOWN_CHARS and num_lines <= LONGEST_SHOWN_LINES:
+            return text
+        amount = f"{num_lines} lines" if num_lines > 1 else f"{len(text)} characters"
+        label = f"⟦pasted text {len(self._pastes) + 1}: {amount}⟧"
+        self._pastes[label] = text
+        return label
 
     # ---- history
 

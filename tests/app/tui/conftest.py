@@ -1,0 +1,91 @@
+"""The app over a scripted engine and a store of its own; tests press keys and wait for turns, never for time."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from pathlib import Path
+
+import pytest
+from textual.pilot import Pilot
+
+from app.chat.session import ChatSession
+from app.engine import ProgressCallback
+from app.environment import Environment
+from app.locations import Locations
+from app.settings import Settings
+from app.store.conversations import Store
+from app.tui.app import HotslotApp
+from runtime.options import EngineOptions
+from runtime.protocol import Finished, Generate, Loaded, RequestEvent
+from tests.support.scripted_engine import ScriptedEngine, Step
+
+MakeApp = Callable[..., HotslotApp]
+
+
+@pytest.fixture
+def locations(tmp_path: Path) -> Locations:
+    return Locations.resolve(Environment(tmp_path / "home", False, ""))
+
+
+@pytest.fixture
+def store(locations: Locations) -> Store:
+    return Store.open(locations.database_file)
+
+
+@pytest.fixture
+def make_app(locations: Locations, store: Store, tmp_path: Path) -> MakeApp:
+    """Builds an app that plays the given scripts, or uses the given engine."""
+
+    def make(
+        *scripts: tuple[Step, ...],
+        engine: ScriptedEngine | None = None,
+        settings: Settings | None = None,
+        conversation_id: str | None = None,
+        notices: tuple[str, ...] = (),
+    ) -> HotslotApp:
+        engine = engine or ScriptedEngine(*scripts)
+        session = ChatSession(engine, store, settings or Settings(), tmp_path / "model", conversation_id)
+        return HotslotApp(session, store, locations, notices)
+
+    return make
+
+
+class GatedEngine(ScriptedEngine):
+    """Loads when `load_gate` opens; ends each answer when `end_gate` opens."""
+
+    def __init__(self, *scripts: tuple[Step, ...]) -> None:
+        super().__init__(*scripts)
+        self.load_gate = asyncio.Event()
+        self.end_gate = asyncio.Event()
+
+    async def start(self, options: EngineOptions, on_progress: ProgressCallback | None = None) -> Loaded:
+        await self.load_gate.wait()
+        return await super().start(options, on_progress)
+
+    async def generate(self, request: Generate) -> AsyncGenerator[RequestEvent, None]:
+        async for event in super().generate(request):
+            if isinstance(event, Finished):
+                await self.end_gate.wait()
+            yield event
+
+
+async def settle(pilot: Pilot[None]) -> None:
+    """Wait until nothing runs and everything is drawn."""
+    app = pilot.app
+    assert isinstance(app, HotslotApp)
+    await pilot.pause()
+    while app.chat.is_busy:
+        await pilot.pause(0.01)
+    await pilot.pause()
+
+
+async def say(pilot: Pilot[None], text: str) -> None:
+    """Type a message and send it."""
+    await pilot.press(*text, "enter")
+    await settle(pilot)
+
+
+def screen_text(app: HotslotApp) -> str:
+    """Everything on the screen, row by row."""
+    width, height = app.size
+    strips = app.screen._compositor.render_strips()
+    return "\n".join(strip.text for strip in strips[:height])
