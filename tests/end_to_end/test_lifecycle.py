@@ -1,8 +1,10 @@
 """Processes that die: the engine under the app, the app over the engine, two apps side by side."""
 
 import json
+import os
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -16,7 +18,7 @@ STORY = "Please tell me a long story about a little bear. " * 3
 
 def start_ask(*arguments: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [*HOTSLOT, "ask", *arguments], cwd=REPO, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [*HOTSLOT, "ask", "--no-think", *arguments], cwd=REPO, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
 
 
@@ -60,7 +62,7 @@ def test_killed_app_takes_its_engine_along_while_prefilling(tmp_path: Path) -> N
 
 
 def test_two_instances_answer_side_by_side() -> None:
-    pair = [start_ask("--json", "--max-tokens", "8", "Hello!") for _ in range(2)]
+    pair = [start_ask("--json", "--temperature", "0", "--max-tokens", "8", "Hello!") for _ in range(2)]
     answers = [json.loads(ask.communicate(timeout=90)[0]) for ask in pair]
     assert [ask.returncode for ask in pair] == [0, 0]
     assert answers[0]["text"] == answers[1]["text"] != ""
@@ -80,14 +82,10 @@ def test_interrupted_ask_keeps_partial_text() -> None:
 
 @pytest.mark.long
 def test_installed_package_answers_outside_the_checkout(tmp_path: Path) -> None:
-    import sys
-
     site = tmp_path / "site"
     pip = [sys.executable, "-m", "pip", "install", "-qq", "--no-deps", "--target", str(site), str(REPO)]
     subprocess.run(pip, check=True, cwd=tmp_path)
     where = "import app, runtime, sys; print(app.__file__, runtime.__file__)"
-    import os
-
     env = {**os.environ, "PYTHONPATH": str(site)}
     found = subprocess.run([sys.executable, "-c", where], cwd=tmp_path, env=env, capture_output=True, text=True)
     assert found.stdout.count(str(site)) == 2

@@ -164,7 +164,7 @@ class ScriptedEngine:
                 yield event
                 if isinstance(event, TextProduced) and self.on_stats is not None:
                     self.on_stats(self.make_stats(num_tokens=player.num_tokens))
-        except _Crashed:
+        except _CrashError:
             self._is_running = False
             yield Failed(request.request_id, CRASH_MESSAGE)
         finally:
@@ -194,7 +194,7 @@ class ScriptedEngine:
         self._is_running = False
 
 
-class _Crashed(Exception):
+class _CrashError(Exception):
     pass
 
 
@@ -252,7 +252,7 @@ class _Player:
             case End(reason):
                 self.reason = reason
             case Crash():
-                raise _Crashed
+                raise _CrashError
         return None
 
     def _usage(self) -> Usage:
