@@ -200,7 +200,7 @@ def _refuse_overlap(file: Path, entries: list[TensorEntry]) -> None:
 def _refuse_unprintable(file: Path, name: str) -> None:
     """Names end up in messages, so a name must not be able to steer a terminal."""
     if not name.isprintable():
-        raise CheckpointError(f"{file}: has a tensor named {ascii(name)}; no model has such names, {_DOWNLOAD_AGAIN}")
+        raise CheckpointError(f"{file}: has a tensor named {name!a}; no model has such names, {_DOWNLOAD_AGAIN}")
 
 
 def _refuse_lfs_pointer(path: Path, start: bytes) -> None:

@@ -120,11 +120,16 @@ def _attention(text: ConfigReader) -> AttentionSpec:
     if num_heads % num_kv_heads:
         raise text.refuse("num_key_value_heads", f"is {num_kv_heads}; it must divide num_attention_heads {num_heads}")
     rotary_dims = int(head_dim * rope.number("partial_rotary_factor", 1.0))
-    if rotary_dims % 2 or rotary_dims > head_dim:
-        raise rope.refuse("partial_rotary_factor", f"rotates {rotary_dims} of {head_dim} dims; an even part is needed")
+    if _rotated(rotary_dims) > head_dim:
+        raise rope.refuse("partial_rotary_factor", f"rotates {_rotated(rotary_dims)} dims; a head has {head_dim}")
     return AttentionSpec(
         num_heads, num_kv_heads, head_dim, rotary_dims, rope.number("rope_theta"), has_output_gate=True
     )
+
+
+def _rotated(rotary_dims: int) -> int:
+    """Dims that turn, in pairs: an odd number of rotary dims takes one more."""
+    return rotary_dims + rotary_dims % 2
 
 
 def _indexer(text: ConfigReader, rotary_dims: int) -> IndexerSpec:
@@ -137,8 +142,8 @@ def _indexer(text: ConfigReader, rotary_dims: int) -> IndexerSpec:
             "indexer_budget", f"is {budget_tokens}; it must be a multiple of indexer_compress_ratio {block_tokens}"
         )
     head_dim = text.integer("indexer_head_dim")
-    if rotary_dims > head_dim:
-        raise text.refuse("indexer_head_dim", f"is {head_dim}; the {rotary_dims} rotary dims must fit")
+    if _rotated(rotary_dims) > head_dim:
+        raise text.refuse("indexer_head_dim", f"is {head_dim}; the {_rotated(rotary_dims)} rotary dims must fit")
     return IndexerSpec(text.integer("indexer_n_heads"), head_dim, budget_tokens, block_tokens)
 
 

@@ -45,6 +45,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
     },
     # Sparse attention first and last, a single routed expert, no n-grams.
     "attention_heavy": {
+        "head_dim": 20,
         "num_hidden_layers": 4, "ple_layer_ids": None, "num_experts": 5, "num_experts_per_tok": 1,
         "layer_types": ["indexed_attention", "linear_attention", "indexed_attention", "indexed_attention"],
         "indexer_budget": 64, "indexer_compress_ratio": 16, "num_attention_heads": 8, "num_key_value_heads": 2,
