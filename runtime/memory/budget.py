@@ -7,7 +7,8 @@ measures nothing, and refuses by saying so in the plan, with the numbers and the
 
 from dataclasses import dataclass, replace
 
-from runtime.memory.budget_plan import BudgetLine, BudgetPlan, Machine
+from runtime.memory.budget_lines import explain
+from runtime.memory.budget_plan import BudgetPlan, Machine
 from runtime.memory.sizes import (
     experts_bytes,
     format_size,
@@ -99,7 +100,8 @@ class _Planner:
         sizes = self._sizes(context_tokens)
         num_slots = self._num_slots(self._room(sizes))
         reason = self._refusal(context_tokens, sizes, num_slots)
-        return self._build(context_tokens, sizes, num_slots, reason)
+        budget = self._build(context_tokens, sizes, num_slots, reason)
+        return replace(budget, lines=explain(budget, self._spec, self._options))
 
     # ---- choices
 
@@ -161,7 +163,9 @@ class _Planner:
             "index_keys": num_pages * index_key_page_bytes(spec, self._element_bytes),
             "state": self._num_rows * self._row_bytes,
             "ring": self._ring_slots * self._record_bytes,
-            "workspace": workspace_bytes(spec, options.chunk_tokens, context_tokens, self._element_bytes),
+            "workspace": workspace_bytes(
+                spec, options.chunk_tokens, context_tokens, self._element_bytes, is_sparse_gathered=self._is_cuda
+            ),
             "graphs": GRAPHS_BYTES if self._is_cuda else 0,
             "overlap": OVERLAP_BYTES if self._is_cuda and options.overlap else 0,
             "context": CUDA_CONTEXT_BYTES if self._is_cuda else 0,
@@ -271,7 +275,7 @@ class _Planner:
         return BudgetPlan(
             fits=not reason,
             reason=reason,
-            lines=self._lines(context_tokens, sizes, num_slots),
+            lines=(),
             device=self._machine.device,
             context_tokens=context_tokens,
             num_slots=num_slots,
@@ -290,51 +294,3 @@ class _Planner:
             limit_bytes=self._limit,
             headroom_bytes=free_bytes if self._limit is None else self._limit - device_bytes,
         )
-
-    def _lines(self, context_tokens: int, sizes: _Sizes, num_slots: int) -> tuple[BudgetLine, ...]:
-        whys = self._whys(context_tokens, sizes, num_slots)
-        values = sizes.device | {"slots": num_slots * self._record_bytes} | sizes.host
-        return tuple(BudgetLine(name, num_bytes, whys[name]) for name, num_bytes in values.items())
-
-    def _whys(self, context_tokens: int, sizes: _Sizes, num_slots: int) -> dict[str, str]:
-        spec, no_gpu = self._spec, "there is no GPU"
-        table = "read from the checkpoint's file" if self._is_table_mapped else "in memory as it is stored"
-        saved = f"{self._num_saved} saved states, so that a turn is not read twice"
-        return {
-            "dense": f"{spec.weights.dense_params:,} weights in {self._dense_name()}",
-            "kv": f"{sizes.num_pages} pages of {PAGE_TOKENS} tokens: a chat of {context_tokens:,} and its side calls",
-            "index_keys": "one key per block of sparse attention" if spec.indexer else "no sparse attention",
-            "state": f"{MAX_SEQUENCES} running sequences" + ("" if self._is_cuda else f" and {saved}"),
-            "ring": f"{self._ring_slots} experts passing through while a prompt is read",
-            "workspace": f"activations of {self._options.chunk_tokens} tokens",
-            "graphs": "decode graphs of 1 to 4 rows" if self._is_cuda else no_gpu,
-            "overlap": self._overlap_why(),
-            "context": "CUDA context" if self._is_cuda else no_gpu,
-            "margin": "stays free" if sizes.device["margin"] else "no limit is set",
-            "slots": self._slots_why(num_slots),
-            "process": "interpreter, libraries, tokenizer",
-            "store": f"{self._num_experts:,} routed experts of {format_size(self._record_bytes)}",
-            "ngram_table": table if spec.ngram else "no n-gram embedding",
-            "saved_state": saved if self._is_cuda else "part of the state line",
-            "host_kv": "keys and values (--kv host)" if sizes.host["host_kv"] else "they are on the device",
-        }
-
-    def _dense_name(self) -> str:
-        if self._element_bytes == 4:
-            return "fp32"
-        return "fp8, some in bf16" if self._options.dense == "fp8" else "bf16"
-
-    def _overlap_why(self) -> str:
-        if not self._is_cuda:
-            return "the overlap path needs a GPU"
-        return "side branch of the decode graph" if self._options.overlap else "overlap is off"
-
-    def _slots_why(self, num_slots: int) -> str:
-        text = f"{num_slots:,} of {self._num_experts:,} experts"
-        if self._options.num_slots is not None:
-            return text + ", as --slots says"
-        if num_slots == self._num_experts:
-            return text + ", all of them"
-        if self._limit is None:
-            return text + ": half of them, so that slots work as on a GPU that can't hold all"
-        return text + ": what the other lines leave"

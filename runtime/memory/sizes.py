@@ -48,11 +48,14 @@ def state_row_bytes(spec: ModelSpec, element_bytes: int) -> int:
     return num_bytes
 
 
-def workspace_bytes(spec: ModelSpec, chunk_tokens: int, context_tokens: int, element_bytes: int) -> int:
+def workspace_bytes(
+    spec: ModelSpec, chunk_tokens: int, context_tokens: int, element_bytes: int, is_sparse_gathered: bool
+) -> int:
     """What exists at most beside weights and state while one chunk is computed.
 
     The sum of: residual streams and their normed and mixed copies; the widest mixer's projections; routes (fp32) three
-    times; one tile of attention scores with its softmax; the experts being dequantised; a tile of logits (fp32).
+    times; one tile of attention scores; the experts being dequantised; a tile of logits (fp32). Sparse attention scores
+    the tokens it selected if those are gathered, and all tokens of the context where they are masked.
     """
     streams = 4 * chunk_tokens * spec.residual_width * element_bytes
     widest = spec.attention.num_heads * spec.attention.head_dim * 2
@@ -60,17 +63,13 @@ def workspace_bytes(spec: ModelSpec, chunk_tokens: int, context_tokens: int, ele
         widest = max(widest, spec.delta_net.conv_channels + spec.delta_net.num_value_heads * spec.delta_net.value_dim)
     projections = 4 * chunk_tokens * widest * element_bytes
     routes = 3 * chunk_tokens * spec.moe.num_experts_per_token * spec.hidden_size * 4
-    scores = 2 * min(QUERY_TILE, chunk_tokens) * spec.attention.num_heads * _visible_tokens(spec, context_tokens) * 4
-    expert_values = 3 * spec.hidden_size * spec.moe.intermediate
+    num_visible = context_tokens
+    if spec.indexer is not None and is_sparse_gathered:
+        num_visible = min(context_tokens, spec.indexer.budget_tokens + spec.indexer.block_tokens)
+    scores = min(QUERY_TILE, chunk_tokens) * spec.attention.num_heads * num_visible * 4
+    experts = max(EXPERT_SCRATCH_BYTES, 7 * 3 * spec.hidden_size * spec.moe.intermediate)
     logits = min(LOGITS_TILE_BYTES, chunk_tokens * spec.vocab_size * 4)
-    return streams + projections + routes + scores + max(EXPERT_SCRATCH_BYTES, 7 * expert_values) + logits
-
-
-def _visible_tokens(spec: ModelSpec, context_tokens: int) -> int:
-    """Tokens that attention looks at: sparse attention looks at its budget, plus what lies behind the last block."""
-    if spec.indexer is None:
-        return context_tokens
-    return min(context_tokens, spec.indexer.budget_tokens + spec.indexer.block_tokens)
+    return streams + projections + routes + scores + experts + logits
 
 
 def text_bytes(spec: ModelSpec) -> int:
