@@ -71,6 +71,7 @@ class EngineClient:
         self._queues: dict[str, queue.SimpleQueue[object]] = {}
         self._end_message: str | None = None
         self._is_closing = False
+        self._is_pipe_open = True
         self._reader: threading.Thread | None = None
         self._numbers = itertools.count(1)
 
@@ -79,7 +80,7 @@ class EngineClient:
     @property
     def is_alive(self) -> bool:
         """The process runs and its pipe is open."""
-        return self._process is not None and self._end_message is None and self._process.poll() is None
+        return self._process is not None and self._is_pipe_open and self._process.poll() is None
 
     @property
     def process_id(self) -> int | None:
@@ -294,6 +295,7 @@ class EngineClient:
     def _end(self) -> None:
         """The pipe closed: collect the process and tell every open request."""
         assert self._wire is not None
+        self._is_pipe_open = False
         process = self._process_or_fail()
         try:
             process.wait(_EXIT_GRACE_S)

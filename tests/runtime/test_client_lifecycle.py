@@ -42,6 +42,9 @@ def test_a_load_that_fails_raises_its_error_and_ends_the_process(client: EngineC
         client.load()
     assert client.process_id is not None
     assert wait_until_gone(client.process_id, 2)
+    deadline = time.monotonic() + 2
+    while client.is_alive and time.monotonic() < deadline:
+        time.sleep(0.01)
     assert not client.is_alive
 
 
