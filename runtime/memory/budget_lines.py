@@ -63,10 +63,10 @@ def _overlap_why(budget: BudgetPlan, options: EngineOptions) -> str:
 def _slots_why(budget: BudgetPlan, spec: ModelSpec, options: EngineOptions) -> str:
     num_experts = spec.num_layers * spec.moe.num_experts
     text = f"{budget.num_slots:,} of {num_experts:,} experts"
-    if options.num_slots is not None:
-        return text + ", as --slots says"
     if budget.num_slots == num_experts:
         return text + ", all of them"
-    if budget.limit_bytes is None:
+    if options.num_slots is not None:
+        return text + ", as --slots says"
+    if budget.limit_bytes is None and budget.num_slots == num_experts // 2:
         return text + ": half of them, so that slots work as on a GPU that can't hold all"
     return text + ": what the other lines leave"
