@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from runtime.errors import ConfigError
-from runtime.families import qwen4_exp
+from runtime.families import qwen4_exp, qwen4_exp_tensors
 from runtime.families.names import NameMap, detect_names
 from runtime.spec import ModelSpec
 
@@ -20,7 +20,7 @@ class Family:
     dense_tensors: Callable[[ModelSpec, NameMap], dict[str, tuple[int, ...]]]
 
 
-FAMILIES = (Family("qwen4_exp", qwen4_exp.MODEL_TYPES, qwen4_exp.read_spec, qwen4_exp.dense_tensors),)
+FAMILIES = (Family("qwen4_exp", qwen4_exp.MODEL_TYPES, qwen4_exp.read_spec, qwen4_exp_tensors.dense_tensors),)
 
 
 def read_spec(config: Mapping[str, Any], source: str) -> ModelSpec:
