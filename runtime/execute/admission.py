@@ -14,6 +14,9 @@ from runtime.text.output_parser import OutputParser
 from runtime.text.stop_rules import StopRules
 from runtime.text.tokenizer import Tokenizer
 
+_SAVE_INTERVAL_TOKENS = 2048
+"""A long prompt is saved this often, so that an edit at its end reads only the end again."""
+
 
 class Admission:
     """Turns `Generate` and `Score` into work for a model with `context_tokens` and `vocab_size`.
@@ -47,7 +50,7 @@ class Admission:
             )
         room = self._context_tokens - num_prompt
         sampling: SamplingOptions = request.sampling
-        sequence = Sequence(request.request_id, prompt.ids, save_point=prompt.num_history_tokens)
+        sequence = Sequence(request.request_id, prompt.ids, save_points=_save_points(prompt))
         harvest = Harvest(
             request.request_id,
             tokenizer,
@@ -112,3 +115,9 @@ class Admission:
         if not request.messages:
             raise RequestError("There is no message to answer; write one first.")
         return template.encode(request.messages, request.tools, request.thinking)
+
+
+def _save_points(prompt: RenderedPrompt) -> frozenset[int]:
+    """Before the generation prompt, and at intervals before that."""
+    num_history = prompt.num_history_tokens
+    return frozenset({num_history, *range(_SAVE_INTERVAL_TOKENS, num_history, _SAVE_INTERVAL_TOKENS)} - {0})

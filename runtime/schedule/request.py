@@ -10,7 +10,7 @@ Phase = Literal["waiting", "prefill", "decode", "closing", "ended"]
 class Sequence:
     """A request's tokens. The first `num_computed` are in the cache; `prompt_ids` come first, then `generated_ids`.
 
-    `save_point` is the number of leading prompt tokens whose state is worth saving on the way: those before the
+    `save_points` are numbers of leading prompt tokens whose state is worth saving on the way, such as those before the
     generation prompt, which the next turn's history repeats whatever its template does to the answer.
     A scored sequence wants the logits of every prompt token, and leaves nothing behind for later requests;
     `is_fed_by_decode` sends its prompt token by token through decode steps.
@@ -18,7 +18,7 @@ class Sequence:
 
     sequence_id: str
     prompt_ids: tuple[int, ...]
-    save_point: int | None = None
+    save_points: frozenset[int] = frozenset()
     is_scored: bool = False
     is_fed_by_decode: bool = False
     chunk_tokens: int | None = None

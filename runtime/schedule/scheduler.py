@@ -73,8 +73,7 @@ class Scheduler:
         start = sequence.num_computed
         chunk_tokens = 1 if sequence.is_fed_by_decode else sequence.chunk_tokens or self._chunk_tokens
         end = min(start + chunk_tokens, sequence.num_tokens)
-        if sequence.save_point is not None and start < sequence.save_point < end:
-            end = sequence.save_point
+        end = min((point for point in sequence.save_points if start < point < end), default=end)
         segment = self._segment(sequence, end, self._wanted_logits(sequence, end))
         return StepPlan((segment,), self._take_moves(), is_decode=sequence.is_fed_by_decode)
 
@@ -100,7 +99,7 @@ class Scheduler:
         for segment in plan.segments:
             sequence = self._running[segment.sequence_id]
             sequence.num_computed = segment.end
-            if sequence.num_computed == sequence.save_point:
+            if sequence.num_computed in sequence.save_points:
                 self._save(sequence)
             if sequence.num_computed < sequence.num_tokens:
                 continue

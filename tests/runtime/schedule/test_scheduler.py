@@ -49,7 +49,7 @@ def answer(scheduler: Scheduler, sequence: Sequence, tokens: list[int]) -> None:
 
 def test_chunks_are_consecutive_and_stop_at_the_save_point() -> None:
     scheduler = make()
-    scheduler.submit(Sequence("a", tuple(range(30)), save_point=21))
+    scheduler.submit(Sequence("a", tuple(range(30)), save_points=frozenset({21})))
     plans = run_prefill(scheduler)
     assert [(plan.segments[0].start, plan.segments[0].end) for plan in plans] == [
         (0, 8),
@@ -64,10 +64,10 @@ def test_chunks_are_consecutive_and_stop_at_the_save_point() -> None:
 
 def test_next_turn_computes_only_its_own_tokens() -> None:
     scheduler = make()
-    first = Sequence("a", tuple(range(20)), save_point=17)
+    first = Sequence("a", tuple(range(20)), save_points=frozenset({17}))
     scheduler.submit(first)
     answer(scheduler, first, [50, 51, 52])
-    second = Sequence("b", (*range(20), 50, 51, 52, 60, 61), save_point=24)
+    second = Sequence("b", (*range(20), 50, 51, 52, 60, 61), save_points=frozenset({24}))
     scheduler.submit(second)
     run_prefill(scheduler)
     assert second.num_cached == 23
@@ -76,7 +76,7 @@ def test_next_turn_computes_only_its_own_tokens() -> None:
 def test_dropped_answer_falls_back_to_the_save_point() -> None:
     """A template that leaves the old reasoning out repeats everything before the generation prompt."""
     scheduler = make()
-    first = Sequence("a", tuple(range(20)), save_point=17)
+    first = Sequence("a", tuple(range(20)), save_points=frozenset({17}))
     scheduler.submit(first)
     answer(scheduler, first, [50, 51, 52])
     second = Sequence("b", (*range(17), 52, 60, 61))
@@ -169,7 +169,11 @@ def test_every_page_and_row_comes_back_after_random_traffic(seed: int) -> None:
         base = rng.choice(history)
         if len(base) < 380 and rng.random() < 0.3:
             new = tuple(rng.randrange(3) for _ in range(rng.randint(1, 60)))
-            sequence = Sequence(f"s{number}", base + new, save_point=rng.choice([None, len(base) + 1]))
+            sequence = Sequence(
+                f"s{number}",
+                base + new,
+                save_points=frozenset(rng.sample(range(1, len(base + new)), min(2, len(base + new) - 1))),
+            )
             running[sequence.sequence_id] = sequence
             scheduler.submit(sequence)
         scheduler.admit()
