@@ -320,8 +320,13 @@ class Failed:
 
 
 RequestEvent = (
-    PromptAccepted | PrefillProgressed | TextProduced | ToolCallProduced | ToolCallMalformed | Finished | Cancelled | Failed
+    PromptAccepted
+    | PrefillProgressed
+    | TextProduced
+    | ToolCallProduced
+    | ToolCallMalformed
+    | Finished
+    | Cancelled
+    | Failed
 )
-Event = (
-    LoadProgressed | Loaded | LoadFailed | StatsReported | TokensCounted | Scored | RequestEvent
-)
+Event = LoadProgressed | Loaded | LoadFailed | StatsReported | TokensCounted | Scored | RequestEvent
