@@ -1,4 +1,4 @@
-"""Measures the screen while an answer streams: key latency, CPU share of the TUI process, tokens per second. Prints JSON.
+"""Measures the screen while an answer streams: key latency, CPU share of the TUI process, tokens per second; as JSON.
 
 Drives the real app in a pseudo-terminal. `--engine scripted` plays a text at `--rate` tokens per second, so that the
 screen alone is measured; `--engine local` runs the engine on `--model`. A key's latency is the time from writing it
@@ -96,8 +96,7 @@ class Terminal:
         except OSError:
             return ""
         self.num_bytes += len(data)
-        text = self._decoder.decode(data)
-        return text
+        return self._decoder.decode(data)
 
     def feed(self, text: str) -> None:
         self._stream.feed(re.sub(r"\x1b\[[<>=?][\d;]*[a-zA-Z$]*[a-zA-Z]", "", text))
@@ -193,7 +192,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--engine", choices=("scripted", "local"), default="scripted")
     parser.add_argument("--model", default="demo")
-    parser.add_argument("--option", action="append", default=[], help="a further option of hotslot, like --option=--slots=192")
+    parser.add_argument(
+        "--option", action="append", default=[], help="a further option of hotslot, like --option=--slots=192"
+    )
     parser.add_argument("--rate", type=float, default=40.0, help="tokens per second of the scripted engine")
     parser.add_argument("--tokens", type=int, default=800, help="length of the scripted prose")
     parser.add_argument("--seconds", type=float, default=15.0, help="longest time to measure")

@@ -3,8 +3,9 @@
 Holds names and words only; what an action does is the method `action_<name>` of the scope that owns it.
 """
 
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 from textual.binding import Binding
 
@@ -23,7 +24,8 @@ class Action:
     scope: Scope
     keys: tuple[str, ...] = ()
     command: str = ""
-    is_in_footer: bool = False
+    footer: str = ""
+    """The word in the footer; empty where it isn't shown there."""
     is_in_palette: bool = True
     argument: str = ""
     """What may follow the slash command, in words; empty where nothing may."""
@@ -34,62 +36,99 @@ class Action:
         return ", ".join(key_name(key) for key in self.keys)
 
 
+def _message(name: str, label: str, help: str, keys: str, scope: Scope = "prompt", **more: Any) -> Action:
+    return Action(name, label, help, "Message", scope, tuple(keys.split()), **more)
+
+
+def _chat(group: Group) -> Callable[..., Action]:
+    def make(name: str, label: str, help: str, keys: str = "", command: str = "", **more: Any) -> Action:
+        return Action(name, label, help, group, "chat", tuple(keys.split()), command, **more)
+
+    return make
+
+
+def _app(name: str, label: str, help: str, keys: str, command: str = "", **more: Any) -> Action:
+    return Action(name, label, help, "Application", "app", tuple(keys.split()), command, **more)
+
+
+_answer, _conversation, _model, _settings = _chat("Answer"), _chat("Conversation"), _chat("Model"), _chat("Application")
+
 ACTIONS: tuple[Action, ...] = (
-    Action("send", "Send", "Send the message; while an answer runs, queue it", "Message", "prompt", ("enter",)),
-    Action(
+    _message("send", "Send", "Send the message; while an answer runs, queue it", "enter"),
+    _message(
         "newline",
         "New line",
         "Start a new line; a backslash before Enter works in every terminal",
-        "Message",
-        "prompt",
-        ("shift+enter", "ctrl+j", "alt+enter"),
+        "shift+enter ctrl+j alt+enter",
     ),
-    Action(
-        "older_prompt", "Earlier message", "Bring back what you wrote before, from the first line", "Message", "prompt", ("up",)
+    _message("older_prompt", "Earlier message", "Bring back what you wrote before, from the first line", "up"),
+    _message("newer_prompt", "Later message", "Towards the newest, from the last line", "down"),
+    _message(
+        "edit_queued",
+        "Edit queued",
+        "Take the last queued message back into the prompt",
+        "f9",
+        "chat",
+        command="unqueue",
     ),
-    Action("newer_prompt", "Later message", "Towards the newest, from the last line", "Message", "prompt", ("down",)),
-    Action(
-        "edit_queued", "Edit queued", "Take the last queued message back into the prompt", "Message", "chat", ("f9",), "unqueue"
+    _answer("stop", "Stop", "Stop the answer; what was said stays", "escape", "stop", footer="Stop"),
+    _answer(
+        "interrupt",
+        "Interrupt",
+        "Copy a selection, else stop the answer, else clear the prompt",
+        "ctrl+c",
+        is_in_palette=False,
     ),
-    Action("stop", "Stop", "Stop the answer; what was said stays", "Answer", "chat", ("escape",), "stop", True),
-    Action("interrupt", "Interrupt", "Copy a selection, else stop the answer, else clear the prompt", "Answer", "chat", ("ctrl+c",), is_in_palette=False),
-    Action("regenerate", "Answer again", "Answer the last message once more", "Answer", "chat", ("ctrl+r",), "retry"),
-    Action("copy_answer", "Copy answer", "Copy the last answer", "Answer", "chat", ("ctrl+y",), "copy", True),
-    Action("copy_code", "Copy code", "Copy the last code block; again for the one before", "Answer", "chat", ("ctrl+g",), "code"),
-    Action("toggle_reasoning", "Fold reasoning", "Show or hide how answers were reasoned", "Answer", "chat", ("f3",), "fold"),
-    Action("page_up", "Scroll up", "Read what came before", "Answer", "chat", ("pageup",), is_in_palette=False),
-    Action("page_down", "Scroll down", "Towards the newest", "Answer", "chat", ("pagedown",), is_in_palette=False),
-    Action("go_to_end", "To the end", "Jump to the newest text and follow it", "Answer", "chat", ("ctrl+end",)),
-    Action("new_chat", "New chat", "Start a new conversation", "Conversation", "chat", ("ctrl+n",), "new", True),
-    Action(
+    _answer("regenerate", "Answer again", "Answer the last message once more", "ctrl+r", "retry"),
+    _answer("copy_answer", "Copy answer", "Copy the last answer", "ctrl+y", "copy", footer="Copy"),
+    _answer("copy_code", "Copy code", "Copy the last code block; again for the one before", "ctrl+g", "code"),
+    _answer("toggle_reasoning", "Fold reasoning", "Show or hide how answers were reasoned", "f3", "fold"),
+    _answer("page_up", "Scroll up", "Read what came before", "pageup", is_in_palette=False),
+    _answer("page_down", "Scroll down", "Towards the newest", "pagedown", is_in_palette=False),
+    _answer("go_to_end", "To the end", "Jump to the newest text and follow it", "ctrl+end"),
+    _conversation("new_chat", "New chat", "Start a new conversation", "ctrl+n", "new", footer="New"),
+    _conversation(
         "conversations",
         "Chats",
         "Search, open, rename and delete conversations",
-        "Conversation",
-        "chat",
-        ("ctrl+o",),
+        "ctrl+o",
         "chats",
-        True,
+        footer="Chats",
         argument="words to search for",
     ),
-    Action("models", "Models", "See the models here and choose one", "Model", "chat", ("f2",), "models"),
-    Action("toggle_thinking", "Thinking", "Let the model reason first: auto, on, off", "Model", "chat", ("ctrl+t",), "think"),
-    Action("toggle_overlap", "Overlap", "Switch the overlap path on or off", "Model", "chat", ("f4",), "overlap"),
-    Action("switch_policy", "Slot policy", "Change which expert leaves its slot", "Model", "chat", ("f5",), "policy"),
-    Action("settings", "Settings", "Sampling, thinking, slots, theme", "Application", "chat", ("ctrl+s",), "settings", True),
-    Action("next_theme", "Theme", "Next colour theme", "Application", "app", ("f8",), "theme"),
-    Action("command_palette", "Commands", "Find a command by its name", "Application", "app", ("ctrl+p",), "", True, False),
-    Action("show_help", "Help", "Keys, commands and what the figures mean", "Application", "app", ("f1",), "help", True),
-    Action("quit", "Quit", "Stop the engine and leave", "Application", "app", ("ctrl+q",), "quit", True),
+    _model("models", "Models", "See the models here and choose one", "f2", "models"),
+    _model("toggle_thinking", "Thinking", "Let the model reason first: auto, on, off", "ctrl+t", "think"),
+    _model("toggle_overlap", "Overlap", "Switch the overlap path on or off", "f4", "overlap"),
+    _model("switch_policy", "Slot policy", "Change which expert leaves its slot", "f5", "policy"),
+    _settings("settings", "Settings", "Sampling, thinking, slots, theme", "ctrl+s", "settings", footer="Settings"),
+    _app("next_theme", "Theme", "Next colour theme", "f8", "theme"),
+    _app("show_help", "Help", "Keys, commands and what the figures mean", "f1", "help", footer="Help"),
+    _app("command_palette", "Commands", "Find a command by its name", "ctrl+p", footer="Commands", is_in_palette=False),
+    _app("quit", "Quit", "Stop the engine and leave", "ctrl+q", "quit", footer="Quit"),
 )
 
-_KEY_NAMES = {"ctrl": "Ctrl", "shift": "Shift", "alt": "Alt", "enter": "Enter", "escape": "Esc", "up": "Up", "down": "Down",
-    "pageup": "PgUp", "pagedown": "PgDn", "end": "End"}
+_KEY_NAMES = {
+    "ctrl": "Ctrl",
+    "shift": "Shift",
+    "alt": "Alt",
+    "enter": "Enter",
+    "escape": "Esc",
+    "up": "Up",
+    "down": "Down",
+    "pageup": "PgUp",
+    "pagedown": "PgDn",
+    "end": "End",
+}
 
 
 def key_name(key: str) -> str:
     """'ctrl+n' as 'Ctrl+N'."""
     return "+".join(_KEY_NAMES.get(part, part.upper()) for part in key.split("+"))
+
+
+def footer_key(key: str) -> str:
+    """'ctrl+n' as '^N'."""
+    return key_name(key).replace("Ctrl+", "^")
 
 
 def bindings_of(scope: Scope) -> list[Binding]:
@@ -98,13 +137,20 @@ def bindings_of(scope: Scope) -> list[Binding]:
         Binding(
             ",".join(action.keys),
             action.name,
-            action.label,
-            show=action.is_in_footer,
-            key_display=key_name(action.keys[0]),
+            action.footer or action.label,
+            show=bool(action.footer),
+            key_display=footer_key(action.keys[0]),
             priority=scope == "app",
         )
         for action in ACTIONS
         if action.scope == scope and action.keys
+    ]
+
+
+def passed_on(keys: Iterable[str]) -> list[Binding]:
+    """Bindings for a text field that leave these keys, which it would use itself, to the screen around it."""
+    return [
+        replace(binding, action=f"screen.{binding.action}") for binding in bindings_of("chat") if binding.key in keys
     ]
 
 

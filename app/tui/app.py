@@ -27,11 +27,10 @@ class HotslotApp(App[None]):
     CSS_PATH = "hotslot.tcss"
     COMMANDS: ClassVar = {ActionCommands}
     BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("app")]
-    ENABLE_COMMAND_PALETTE = True
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (60, "-wide")]  # noqa: RUF012 (the base class declares no ClassVar)
+    VERTICAL_BREAKPOINTS = [(0, "-low"), (12, "-high")]  # noqa: RUF012 (the base class declares no ClassVar)
 
-    def __init__(
-        self, session: ChatSession, store: Store, locations: Locations, notices: tuple[str, ...] = ()
-    ) -> None:
+    def __init__(self, session: ChatSession, store: Store, locations: Locations, notices: tuple[str, ...] = ()) -> None:
         super().__init__()
         self.chat = ChatScreen(session, store, locations, notices)
         for theme in OWN_THEMES:
@@ -57,6 +56,10 @@ class HotslotApp(App[None]):
         self.notify(f"Theme: {name}", markup=False)
 
     def action_show_help(self) -> None:
+        """Open the help, or close it."""
+        if isinstance(self.screen, HelpScreen):
+            self.screen.dismiss()
+            return
         stats = self.chat.session.stats
         self.push_screen(HelpScreen(explain(stats) if stats is not None else ()))
 

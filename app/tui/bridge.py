@@ -42,7 +42,7 @@ Delivered = TextPiece | TurnEvent | TurnOver
 class TurnInbox:
     """Events that the screen has not taken yet. `announce` is called when it should, at most once until it does."""
 
-    def __init__(self, announce: Callable[[], None]) -> None:
+    def __init__(self, announce: Callable[[], object]) -> None:
         self._announce = announce
         self._events: list[Delivered] = []
         self._figures: StatsUpdated | None = None

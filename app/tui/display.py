@@ -4,6 +4,9 @@ from textual.content import Content
 
 from app.sanitize import clean_line
 
+MUTED = "$foreground 60%"
+"""Style of what matters less. Content does not know the alpha of `$text-muted`, which style sheets use."""
+
 
 def shown(text: str, style: str = "") -> Content:
     """One line of foreign text: controls removed, brackets are only brackets."""
@@ -14,7 +17,9 @@ def size_text(num_bytes: float) -> str:
     """Bytes for a person: 812 MiB, 3.1 GiB."""
     for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
         if abs(num_bytes) < 1024 or unit == "TiB":
-            return f"{num_bytes:.0f} {unit}" if unit in ("B", "KiB") or abs(num_bytes) >= 10 else f"{num_bytes:.1f} {unit}"
+            return (
+                f"{num_bytes:.0f} {unit}" if unit in ("B", "KiB") or abs(num_bytes) >= 10 else f"{num_bytes:.1f} {unit}"
+            )
         num_bytes /= 1024
     raise AssertionError("unreachable")
 

@@ -69,7 +69,15 @@ LIGHT = Theme(
 )
 
 OWN_THEMES = (DARK, LIGHT)
-OTHER_THEMES = ("nord", "gruvbox", "catppuccin-mocha", "catppuccin-latte", "solarized-light", "tokyo-night", "ansi-dark")
+OTHER_THEMES = (
+    "nord",
+    "gruvbox",
+    "catppuccin-mocha",
+    "catppuccin-latte",
+    "solarized-light",
+    "tokyo-night",
+    "ansi-dark",
+)
 THEME_NAMES = tuple(theme.name for theme in OWN_THEMES) + OTHER_THEMES
 
 FALLBACK_VARIABLES = {"code-background": "#000000 12%", "code-header-background": "#808080 18%"}

@@ -1,4 +1,4 @@
-"""Draws one turn: puts each delivered event where it belongs, into the answer block, the transcript or the status bar."""
+"""Draws one turn: every delivered event goes into the answer block, the transcript or the status bar."""
 
 from app.chat.events import (
     EngineReady,

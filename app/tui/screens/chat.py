@@ -11,7 +11,7 @@ from textual.message import Message as TextualMessage
 from textual.screen import Screen
 from textual.widgets import Footer, TextArea
 
-from app.chat.events import TurnEvents
+from app.chat.events import TurnEvents, UserMessageStored
 from app.chat.session import ChatSession
 from app.errors import HotslotError, SettingsError
 from app.library import LocalModel, list_models
@@ -216,6 +216,8 @@ class ChatScreen(Screen[None]):
                 await self._turn_over(event, message.view)
             else:
                 await message.view.show(event)
+            if isinstance(event, UserMessageStored):
+                self._show_title()
         self.call_after_refresh(message.inbox.note_drawn)
 
     async def _turn_over(self, over: TurnOver, view: TurnView) -> None:

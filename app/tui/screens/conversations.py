@@ -17,7 +17,7 @@ from textual.widgets.option_list import Option
 from app.errors import HotslotError
 from app.messages import Conversation
 from app.store.conversations import Store
-from app.tui.display import shown
+from app.tui.display import MUTED, shown
 from app.tui.screens.dialogs import AskTextScreen, ConfirmScreen
 
 MOST_LISTED = 200
@@ -92,9 +92,7 @@ class ConversationsScreen(ModalScreen[ConversationChoice]):
     def _row(self, conversation: Conversation) -> Content:
         mark = "● " if conversation.id == self._current_id else "  "
         when = age_text(time.time() - conversation.updated_at)
-        return Content.assemble(
-            (mark, "$text-accent"), shown(conversation.title or "Untitled"), (f"  {when}", "$text-muted")
-        )
+        return Content.assemble((mark, "$text-accent"), shown(conversation.title or "Untitled"), (f"  {when}", MUTED))
 
     @property
     def _chosen(self) -> Conversation | None:

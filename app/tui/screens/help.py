@@ -15,9 +15,9 @@ from app.tui.display import shown
 
 
 class HelpScreen(ModalScreen[None]):
-    """Scrolls with the arrows; any of Esc, F1 and Q closes it."""
+    """Scrolls with the arrows; Esc, Q or the key that opened it closes it."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,f1,q", "dismiss", "Back", priority=True)]
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q", "dismiss", "Back", priority=True)]
 
     def __init__(self, figures: Sequence[str]) -> None:
         super().__init__(classes="panel-screen")

@@ -14,7 +14,7 @@ from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
 from app.library import LocalModel
-from app.tui.display import count_text, shown, size_text
+from app.tui.display import MUTED, count_text, shown, size_text
 
 
 class ModelsScreen(ModalScreen[LocalModel | None]):
@@ -55,7 +55,7 @@ class ModelsScreen(ModalScreen[LocalModel | None]):
             f"{spec.weights.expert_format} · {size_text(spec.weights.checkpoint_bytes)} · "
             f"up to {count_text(spec.max_context_tokens)} tokens"
         )
-        return title + Content("\n    ") + shown(f"{facts} · {model.licence}", "$text-muted")
+        return title + Content("\n    ") + shown(f"{facts} · {model.licence}", MUTED)
 
     @on(OptionList.OptionSelected)
     def chosen(self, event: OptionList.OptionSelected) -> None:

@@ -41,13 +41,17 @@ class SettingRow(Vertical):
         with Horizontal(classes="setting-line"):
             yield Static(Content(self.field.info.label), markup=False, classes="setting-label")
             yield self._control()
+        yield Static(self._words(), markup=False, classes="setting-help")
+
+    def _words(self, problem: str = "") -> Content:
         words = Content(self.field.info.help)
         if needs_restart(self.field):
-            words += Content.styled("  ↻ restarts the engine", "$text-warning")
-        yield Static(words, markup=False, classes="setting-help")
+            words += Content.styled("  ↻ restarts the engine", "$text-accent")
         if self._note:
-            yield Static(shown(self._note), markup=False, classes="setting-note")
-        yield Static("", markup=False, classes="setting-error")
+            words += Content("\n") + shown(self._note, "$text-warning")
+        if problem:
+            words += Content("\n") + shown(problem, "$text-error")
+        return words
 
     def _control(self) -> Widget:
         if self.field.kind is bool:
@@ -60,15 +64,13 @@ class SettingRow(Vertical):
 
     def read(self) -> Any:
         """The value on the screen. Raises SettingsError, which is shown in the row too."""
-        error = self.query_one(".setting-error", Static)
+        words = self.query_one(".setting-help", Static)
         try:
             value = self._read()
         except SettingsError as problem:
-            error.update(shown(str(problem)))
-            self.add_class("wrong")
+            words.update(self._words(str(problem)))
             raise
-        error.update(Content(""))
-        self.remove_class("wrong")
+        words.update(self._words())
         return value
 
     def _read(self) -> Any:

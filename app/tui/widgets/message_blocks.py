@@ -123,12 +123,12 @@ class ToolCard(Static):
         arguments = clean(json.dumps(call.arguments, ensure_ascii=False, indent=2))
         title = Content.assemble(("Tool call ", "bold"), shown(call.name))
         note = Content.styled("Not run: this version shows tool calls only.", "dim")
-        return cls(Content("\n").join([title, Content(arguments), note]), markup=False)
+        return cls(Content.assemble(title, "\n", arguments, "\n", note), markup=False)
 
     @classmethod
     def of_rejected(cls, raw: str, reason: str) -> "ToolCard":
         title = Content.assemble(("Unreadable tool call ", "bold"), shown(reason))
-        return cls(Content("\n").join([title, Content(clean(raw))]), markup=False, classes="rejected")
+        return cls(Content.assemble(title, "\n", clean(raw)), markup=False, classes="rejected")
 
 
 class AnswerBlock(Vertical):

@@ -9,7 +9,7 @@ from textual.widgets import TextArea
 from textual.widgets.text_area import Selection
 
 from app.sanitize import clean
-from app.tui.actions import ACTIONS, complete_slash
+from app.tui.actions import ACTIONS, complete_slash, passed_on
 
 NEWLINE_KEYS = next(action for action in ACTIONS if action.name == "newline").keys
 LONGEST_HISTORY = 200
@@ -23,9 +23,7 @@ class Prompt(TextArea):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("tab", "complete", "Complete", show=False),
-        Binding("pageup", "screen.page_up", show=False),
-        Binding("pagedown", "screen.page_down", show=False),
-        Binding("ctrl+y", "screen.copy_answer", show=False),
+        *passed_on(("pageup", "pagedown", "ctrl+y")),
     ]
 
     class Submitted(Message):

@@ -1,9 +1,11 @@
 """The model's reasoning, folded to one line that says how long and how much; opens with a click or Enter."""
 
 import time
+from typing import ClassVar
 
 from textual import events
 from textual.app import ComposeResult
+from textual.binding import BindingType
 from textual.containers import Vertical
 from textual.content import Content
 from textual.widgets import Static
@@ -15,7 +17,7 @@ from app.tui.widgets.plain_text import PlainText
 class ReasoningTitle(Static, can_focus=True):
     """The one line that is always there."""
 
-    BINDINGS = [("enter,space", "toggle_fold", "Fold")]
+    BINDINGS: ClassVar[list[BindingType]] = [("enter,space", "toggle_fold", "Fold")]
 
     def on_click(self, event: events.Click) -> None:
         event.stop()

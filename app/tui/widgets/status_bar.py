@@ -8,7 +8,7 @@ from textual.content import Content
 from textual.reactive import reactive
 from textual.widget import Widget
 
-from app.tui.display import count_text, shown, size_text
+from app.tui.display import MUTED, count_text, shown, size_text
 from runtime.protocol import EngineStats
 
 SPARK_MARKS = "▁▂▃▄▅▆▇"
@@ -65,7 +65,9 @@ class StatusBar(Widget):
         separator = Content.styled(" │ ", "$foreground 25%")
         while len(segments) > 1 and _width(segments, separator) > room:
             segments.remove(max(segments, key=lambda segment: segment.rank))
-        return separator.join([segment.content for segment in segments]).truncate(max(room, 1), ellipsis=True)
+        # Not `separator.join`: it counts one separator too many, and the row would end too early.
+        parts = [part for segment in segments for part in (separator, segment.content)][1:]
+        return Content.assemble(*parts).truncate(max(room, 1), ellipsis=True)
 
     def _segments(self) -> list[Segment]:
         segments = [Segment(1, shown(self.model or "no model", "bold"))]
@@ -76,22 +78,22 @@ class StatusBar(Widget):
             return segments
         stats = self.stats
         if stats is None:
-            segments.append(Segment(0, Content.styled(self.activity or "not loaded", "$text-muted")))
+            segments.append(Segment(0, Content.styled(self.activity or "not loaded", MUTED)))
             return segments
         if self.activity:
             segments.append(Segment(0, Content.styled(self.activity, "$text-accent")))
         segments.append(Segment(0, self._speed(stats)))
         segments.append(Segment(2, _hit_rate(stats)))
         segments.append(Segment(3, _headroom(stats)))
-        segments.append(Segment(5, Content(f"slots {stats.num_slots_used}/{stats.num_slots}")))
+        segments.append(Segment(5, Content.assemble(("slots ", MUTED), f"{stats.num_slots_used}/{stats.num_slots}")))
         segments.append(Segment(4, _context(stats)))
         segments.append(Segment(6, _overlap(stats)))
-        segments.append(Segment(7, Content.styled(stats.policy, "$text-muted")))
+        segments.append(Segment(7, Content.styled(stats.policy, MUTED)))
         return segments
 
     def _speed(self, stats: EngineStats) -> Content:
         if stats.decode_tok_s is None:
-            return Content.styled("– tok/s", "$text-muted")
+            return Content.styled("– tok/s", MUTED)
         return Content.assemble((sparkline(list(self._rates)), "$text-primary"), f" {stats.decode_tok_s:.1f} tok/s")
 
 
@@ -113,16 +115,16 @@ def gauge(fraction: float, cells: int) -> str:
 
 def _hit_rate(stats: EngineStats) -> Content:
     if stats.slot_hit_rate is None:
-        return Content.styled("hit –", "$text-muted")
+        return Content.styled("hit –", MUTED)
     style = "$text-success" if stats.slot_hit_rate >= 0.8 else "$text-warning"
-    return Content.assemble("hit ", (f"{stats.slot_hit_rate:.0%}", style))
+    return Content.assemble(("hit ", MUTED), (f"{stats.slot_hit_rate:.0%}", style))
 
 
 def _headroom(stats: EngineStats) -> Content:
     if stats.vram_headroom_bytes is None:
-        return Content("no limit")
+        return Content.assemble(("VRAM ", MUTED), "no limit")
     style = "$text-error" if stats.vram_headroom_bytes < 0 else ""
-    return Content.assemble((size_text(stats.vram_headroom_bytes), style), " free")
+    return Content.assemble(("VRAM ", MUTED), (size_text(stats.vram_headroom_bytes), style), " free")
 
 
 def _context(stats: EngineStats) -> Content:
@@ -130,13 +132,13 @@ def _context(stats: EngineStats) -> Content:
     fraction = stats.context_used_tokens / limit if limit else 0.0
     style = "$text-error" if fraction >= 0.95 else "$text-warning" if fraction >= 0.8 else "$text-primary"
     text = f" {count_text(stats.context_used_tokens)}/{count_text(limit)}"
-    return Content.assemble((gauge(fraction, GAUGE_CELLS), style), text)
+    return Content.assemble(("ctx ", MUTED), (gauge(fraction, GAUGE_CELLS), style), text)
 
 
 def _overlap(stats: EngineStats) -> Content:
     if stats.overlap_level != "off":
-        return Content.assemble("overlap ", (stats.overlap_level, "$text-success"))
-    return Content.styled("overlap off" if not stats.overlap_requested else "overlap n/a", "$text-muted")
+        return Content.assemble(("overlap ", MUTED), (stats.overlap_level, "$text-success"))
+    return Content.styled("overlap off" if not stats.overlap_requested else "overlap n/a", MUTED)
 
 
 def explain(stats: EngineStats) -> list[str]:
@@ -152,7 +154,7 @@ def explain(stats: EngineStats) -> list[str]:
     return [
         f"Speed: {decode} tok/s decode, {prefill} tok/s prefill, on {stats.device}",
         f"Slot hit rate: {hit}",
-        f"Slots: {stats.num_slots_used} used of {stats.num_slots}, for {stats.num_experts} experts (policy {stats.policy})",
+        f"Slots: {stats.num_slots_used} of {stats.num_slots} used; {stats.num_experts} experts; policy {stats.policy}",
         f"{memory}: {size_text(stats.vram_used_bytes)} used, {limit}",
         f"Context: {stats.context_used_tokens} of {stats.context_limit_tokens} tokens",
         f"Overlap: {overlap}",

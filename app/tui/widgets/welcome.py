@@ -1,9 +1,11 @@
 """What an empty chat shows: the name, the model, and the last conversations, one click away."""
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 from textual import events
 from textual.app import ComposeResult
+from textual.binding import BindingType
 from textual.containers import Vertical
 from textual.content import Content
 from textual.message import Message
@@ -54,7 +56,7 @@ class Welcome(Vertical):
 class RecentChat(Static, can_focus=True):
     """One conversation; a click or Enter opens it."""
 
-    BINDINGS = [("enter", "open", "Open")]
+    BINDINGS: ClassVar[list[BindingType]] = [("enter", "open", "Open")]
 
     def __init__(self, conversation: Conversation) -> None:
         super().__init__(Content("  ↳ ") + shown(conversation.title or "Untitled"), markup=False)

@@ -3,9 +3,11 @@
 import asyncio
 from collections.abc import AsyncGenerator, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from textual.pilot import Pilot
+from textual.screen import Screen
 
 from app.chat.session import ChatSession
 from app.engine import ProgressCallback
@@ -86,6 +88,23 @@ async def say(pilot: Pilot[None], text: str) -> None:
 
 def screen_text(app: HotslotApp) -> str:
     """Everything on the screen, row by row."""
-    width, height = app.size
-    strips = app.screen._compositor.render_strips()
-    return "\n".join(strip.text for strip in strips[:height])
+    return "\n".join(strip.text for strip in app.screen._compositor.render_strips())
+
+
+async def until_shown(pilot: Pilot[None], text: str) -> None:
+    """Wait until the screen, or a notification, has this text; line breaks don't count."""
+    app = pilot.app
+    assert isinstance(app, HotslotApp)
+    for _ in range(500):
+        words = " ".join(screen_text(app).split()) + " ".join(note.message for note in app._notifications)
+        if " ".join(text.split()) in words:
+            return
+        await pilot.pause(0.01)
+    raise AssertionError(f"{text!r} is not on the screen:\n{screen_text(app)}")
+
+
+async def until_open(pilot: Pilot[None], screen: type[Screen[Any]]) -> None:
+    """Wait until this kind of screen is on top."""
+    while not isinstance(pilot.app.screen, screen):
+        await pilot.pause(0.01)
+    await pilot.pause()

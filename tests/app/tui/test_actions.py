@@ -16,8 +16,13 @@ def test_every_action_exists_and_no_key_means_two_things() -> None:
 
 
 def test_no_key_of_the_chat_is_taken_by_the_prompt() -> None:
-    taken = {key for cls in Prompt.__mro__ for binding in cls.__dict__.get("BINDINGS", ()) if hasattr(binding, "key")
-             for key in binding.key.split(",")}
+    taken = {
+        key
+        for cls in Prompt.__mro__
+        for binding in cls.__dict__.get("BINDINGS", ())
+        if hasattr(binding, "key")
+        for key in binding.key.split(",")
+    }
     passed_on = {"ctrl+c", "pageup", "pagedown", "ctrl+y"}
     chat_keys = {key for binding in bindings_of("chat") for key in binding.key.split(",")}
     assert chat_keys & taken <= passed_on

@@ -203,7 +203,9 @@ async def test_a_crash_is_one_line_and_the_next_message_starts_a_new_engine(make
 
 
 async def test_an_engine_that_does_not_load_says_why(make_app: MakeApp) -> None:
-    engine = ScriptedEngine(HELLO, start_error=CheckpointError("[/red] model.safetensors is truncated; download it again."))
+    engine = ScriptedEngine(
+        HELLO, start_error=CheckpointError("[/red] model.safetensors is truncated; download it again.")
+    )
     app = make_app(engine=engine)
     async with app.run_test(size=(100, 30)) as pilot:
         await settle(pilot)

@@ -1,4 +1,5 @@
 import random
+from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
@@ -88,7 +89,7 @@ def test_blocks_of_an_answer() -> None:
 def test_where_the_pieces_end_does_not_matter(seed: int) -> None:
     chooser = random.Random(seed)
     cuts = [0, *sorted(chooser.sample(range(len(ANSWER)), 40)), len(ANSWER)]
-    assert blocks_of([ANSWER[a:b] for a, b in zip(cuts, cuts[1:], strict=False)]) == blocks_of([ANSWER])
+    assert blocks_of([ANSWER[a:b] for a, b in pairwise(cuts)]) == blocks_of([ANSWER])
     assert blocks_of(list(ANSWER)) == blocks_of([ANSWER])
 
 

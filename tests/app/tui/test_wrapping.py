@@ -1,4 +1,5 @@
 import time
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -13,7 +14,7 @@ def test_rows_cover_the_line_and_fit(line: str, width: int) -> None:
     rows = wrap_line(line, width)
     assert rows[0][0] == 0
     assert rows[-1][1] == len(line)
-    assert all(a[1] == b[0] for a, b in zip(rows, rows[1:], strict=False))
+    assert all(a[1] == b[0] for a, b in pairwise(rows))
     if line.isascii():
         assert all(cell_len(line[start:end].rstrip()) <= width for start, end in rows)
 

@@ -1,0 +1,280 @@
+from pathlib import Path
+
+import pytest
+from textual.widgets import Input, OptionList, Select, Static, Switch
+
+from app.locations import Locations
+from app.messages import Message
+from app.settings import SETTING_FIELDS, Settings
+from app.settings_file import SettingsFile
+from app.store.conversations import Store
+from app.tui.actions import ACTIONS
+from app.tui.screens.help import help_text
+from app.tui.screens.settings import SettingRow, SettingsScreen
+from app.tui.themes import THEME_NAMES
+from app.tui.widgets import transcript
+from app.tui.widgets.message_blocks import UserBlock
+from tests.app.tui.conftest import MakeApp, say, screen_text, settle, until_open, until_shown
+from tests.support.scripted_engine import HELLO, Say, ScriptedEngine
+
+GROUPS = list(dict.fromkeys(action.group for action in ACTIONS))
+
+
+def store_chat(store: Store, title: str, *texts: str) -> str:
+    conversation = store.create_conversation("model", title)
+    parent: str | None = None
+    for index, text in enumerate(texts):
+        message = Message(conversation.id, parent, "user" if index % 2 == 0 else "assistant", text)
+        store.append_message(message)
+        parent = message.id
+    return conversation.id
+
+
+def row_of(screen: SettingsScreen, name: str) -> SettingRow:
+    return next(row for row in screen.query(SettingRow) if row.field.name == name)
+
+
+# ---- conversations
+
+
+async def test_conversations_reopen_from_the_list(make_app: MakeApp, store: Store) -> None:
+    store_chat(store, "Cats", "Tell me of cats", "They **purr**.")
+    store_chat(store, "Dogs", "Tell me of dogs", "They bark.")
+    engine = ScriptedEngine(HELLO)
+    app = make_app(engine=engine)
+    async with app.run_test(size=(100, 30)) as pilot:
+        await settle(pilot)
+        assert "Cats" in screen_text(app)
+        await pilot.press("ctrl+o")
+        await pilot.pause()
+        await pilot.press(*"purr")
+        await pilot.pause()
+        assert app.screen.query_one(OptionList).option_count == 1
+        await pilot.press("enter")
+        await settle(pilot)
+        assert "They purr." in screen_text(app)
+        await say(pilot, "More")
+        assert [message.content for message in engine.requests[-1].messages] == [
+            "Tell me of cats",
+            "They **purr**.",
+            "More",
+        ]
+
+
+async def test_recent_chats_open_from_the_empty_screen(make_app: MakeApp, store: Store) -> None:
+    store_chat(store, "Cats", "Tell me of cats", "They purr.")
+    app = make_app()
+    async with app.run_test(size=(100, 30)) as pilot:
+        await settle(pilot)
+        await pilot.click("RecentChat")
+        await settle(pilot)
+        assert "They purr." in screen_text(app)
+
+
+async def test_renaming_and_deleting(make_app: MakeApp, store: Store) -> None:
+    store_chat(store, "Old", "One", "Two")
+    app = make_app()
+    async with app.run_test(size=(100, 30)) as pilot:
+        await settle(pilot)
+        await pilot.press("ctrl+o")
+        await pilot.pause()
+        await pilot.press("ctrl+e")
+        await pilot.pause()
+        app.screen.query_one(Input).value = "New [/b] name"
+        await pilot.press("enter")
+        await pilot.pause()
+        assert store.list_conversations()[0].title == "New [/b] name"
+        await pilot.press("enter")
+        await settle(pilot)
+        assert app.chat.session.messages
+        await pilot.press("ctrl+o")
+        await pilot.pause()
+        await pilot.press("ctrl+d")
+        await pilot.pause()
+        await pilot.press("enter")
+        await pilot.pause()
+        assert store.list_conversations()
+        await pilot.press("ctrl+d")
+        await pilot.pause()
+        await pilot.press("y")
+        await pilot.pause()
+        assert not store.list_conversations()
+        await pilot.press("escape")
+        await settle(pilot)
+        assert not app.chat.session.messages
+        assert "Hotslot" in screen_text(app)
+
+
+async def test_a_long_chat_keeps_few_blocks_and_brings_earlier_ones_back(
+    make_app: MakeApp, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transcript, "MOST_BLOCKS", 14)
+    monkeypatch.setattr(transcript, "KEPT_BLOCKS", 8)
+    conversation_id = store_chat(store, "Long", *(f"message {index}" for index in range(301)))
+    app = make_app((Say("answer"),), conversation_id=conversation_id)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settle(pilot)
+        assert len(app.chat.transcript.blocks) == 8
+        assert "message 300" in screen_text(app)
+        for number in range(6):
+            await say(pilot, str(number))
+        assert len(app.chat.transcript.blocks) <= 14
+        app.chat.transcript.scroll_to(y=0, animate=False)
+        await pilot.pause()
+        await pilot.press("pageup")
+        await app.workers.wait_for_complete()
+        await pilot.pause()
+        assert len(app.chat.transcript.blocks) > 8
+        shown = [block.text for block in app.chat.query(UserBlock)]
+        stored = [message.content for message in app.chat.session.messages if message.role == "user"]
+        assert shown == stored[-len(shown) :]
+
+
+# ---- settings
+
+
+async def test_settings_are_generated_checked_and_saved(make_app: MakeApp, locations: Locations) -> None:
+    app = make_app()
+    async with app.run_test(size=(100, 40)) as pilot:
+        await settle(pilot)
+        await pilot.press("ctrl+s")
+        await pilot.pause()
+        screen = app.screen
+        assert isinstance(screen, SettingsScreen)
+        assert [row.field for row in screen.query(SettingRow)] == list(SETTING_FIELDS)
+        row_of(screen, "temperature").query_one(Input).value = "11"
+        await pilot.press("ctrl+s")
+        await pilot.pause()
+        assert app.screen is screen
+        await until_shown(pilot, "from 0 to 10")
+        row_of(screen, "temperature").query_one(Input).value = "0.25"
+        row_of(screen, "thinking").query_one(Select).value = "off"
+        row_of(screen, "overlap").query_one(Switch).value = False
+        row_of(screen, "theme").query_one(Select).value = "hotslot-light"
+        await pilot.press("ctrl+s")
+        await settle(pilot)
+        assert app.theme == "hotslot-light"
+        expected = Settings(temperature=0.25, thinking="off", overlap=False, theme="hotslot-light")
+        assert app.chat.session.settings == expected
+        assert SettingsFile(locations.config_file).load() == (expected, None)
+
+
+async def test_settings_say_why_overlap_declines_and_what_restarts(make_app: MakeApp) -> None:
+    app = make_app()
+    async with app.run_test(size=(120, 100)) as pilot:
+        await settle(pilot)
+        await pilot.press("ctrl+s")
+        await pilot.pause()
+        await until_shown(pilot, "Does not run now: the overlap path needs a CUDA device")
+        await until_shown(pilot, "restarts the engine")
+        await pilot.press("escape", "f1")
+        await until_shown(pilot, "Overlap: does not run: the overlap path needs a CUDA device")
+
+
+async def test_keys_switch_thinking_overlap_policy_and_theme(make_app: MakeApp, locations: Locations) -> None:
+    engine = ScriptedEngine(HELLO)
+    app = make_app(engine=engine, settings=Settings(vram="1GiB"))
+    async with app.run_test(size=(100, 30)) as pilot:
+        await settle(pilot)
+        await pilot.press("ctrl+t", "f4", "f5", "f8")
+        await settle(pilot)
+        settings = app.chat.session.settings
+        assert (settings.thinking, settings.overlap, settings.policy) == ("on", False, "lru")
+        assert app.theme == THEME_NAMES[1]
+        assert engine.starts[-1].policy == "lru"
+        assert engine.starts[-1].overlap is False
+        kept, _ = SettingsFile(locations.config_file).load()
+        assert kept.vram == "", "an option of this run only is not kept"
+        assert kept.policy == "lru"
+
+
+async def test_settings_that_cannot_be_saved_are_used_and_said(make_app: MakeApp, locations: Locations) -> None:
+    locations.config_file.mkdir(parents=True)
+    app = make_app()
+    async with app.run_test(size=(100, 30)) as pilot:
+        await settle(pilot)
+        await pilot.press("ctrl+t")
+        await pilot.pause()
+        assert app.chat.session.settings.thinking == "on"
+        await until_shown(pilot, "can't be saved")
+
+
+# ---- help, palette, models, sizes
+
+
+async def test_help_lists_every_action(make_app: MakeApp) -> None:
+    app = make_app()
+    async with app.run_test(size=(120, 100)) as pilot:
+        await settle(pilot)
+        await pilot.press("f1")
+        await pilot.pause()
+        words = [str(line.content) for line in app.screen.query(".help-words").results(Static)]
+        assert words == [str(help_text(action)) for action in sorted(ACTIONS, key=lambda a: GROUPS.index(a.group))]
+        await pilot.press("f1")
+        await pilot.pause()
+        assert app.screen is app.chat
+
+
+async def test_the_palette_runs_an_action(make_app: MakeApp) -> None:
+    app = make_app()
+    async with app.run_test(size=(100, 30)) as pilot:
+        await settle(pilot)
+        await pilot.press("ctrl+p")
+        await pilot.pause()
+        await pilot.press(*"settings")
+        await until_shown(pilot, "Sampling, thinking, slots, theme")
+        await pilot.press("enter")
+        await until_open(pilot, SettingsScreen)
+
+
+async def test_models_that_cannot_be_used_say_why(make_app: MakeApp, locations: Locations) -> None:
+    (locations.models_dir / "broken [b]").mkdir(parents=True)
+    app = make_app()
+    async with app.run_test(size=(120, 30)) as pilot:
+        await settle(pilot)
+        await pilot.press("f2")
+        await pilot.pause()
+        await until_shown(pilot, "broken [b]")
+        await until_shown(pilot, "config.json")
+        await pilot.press("escape")
+
+
+@pytest.mark.parametrize(
+    ("size", "theme"),
+    [
+        ((20, 5), "hotslot-dark"),
+        ((1, 1), "hotslot-dark"),
+        ((80, 24), "hotslot-light"),
+        ((200, 60), "ansi-dark"),
+    ],
+)
+async def test_every_screen_opens_at_every_size(
+    make_app: MakeApp, store: Store, size: tuple[int, int], theme: str
+) -> None:
+    store_chat(store, "Old", "One", "Two")
+    app = make_app(
+        (Say("# A\n\n- b\n\n| c | d |\n|---|---|\n| 1 | 2 |\n\n```py\nx\n```\n"),), settings=Settings(theme=theme)
+    )
+    async with app.run_test(size=size) as pilot:
+        await settle(pilot)
+        await say(pilot, "Hi there")
+        for key in ("f1", "f2", "ctrl+s", "ctrl+o", "ctrl+p"):
+            await pilot.press(key)
+            await pilot.pause()
+            await pilot.press("escape")
+            await pilot.pause()
+        assert app.screen is app.chat
+        await pilot.resize_terminal(30, 8)
+        await pilot.pause()
+        await pilot.resize_terminal(100, 30)
+        await pilot.pause()
+        assert "Hi there" in screen_text(app)
+
+
+async def test_no_color(make_app: MakeApp, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    app = make_app()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settle(pilot)
+        await say(pilot, "Hi")
+        assert "Hello there." in screen_text(app)
