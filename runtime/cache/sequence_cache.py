@@ -119,25 +119,36 @@ class SequenceCache:
         return [(shared, page)]
 
     def save(self, sequence_id: str, token_ids: Sequence[int]) -> CacheMoves:
-        """Keep the sequence's state after exactly `token_ids` (all it has computed) for later requests.
+        """Keep the sequence's state as it is, after exactly `token_ids`, for later requests.
 
         Saves nothing where running sequences leave no row for it: a cache may always decline.
+        """
+        row = self.reserve(sequence_id, token_ids)
+        return CacheMoves() if row is None else CacheMoves(row_copies=((self._open[sequence_id].state_row, row),))
+
+    def reserve(self, sequence_id: str, token_ids: Sequence[int]) -> int | None:
+        """Save the state that the next step will have after exactly `token_ids`: the row where the step must put it.
+
+        The sequence must hold the tokens' pages by now. None where the prefix is saved already or no row is left. If
+        the step fails, the prefix is not what it says: `forget_saved`.
         """
         sequence = self._open[sequence_id]
         known = self._prefixes.find(token_ids)
         if known is not None:
             self._prefixes.touch(known)
         if known is not None or not token_ids:
-            return CacheMoves()
+            return None
         try:
             row = self._allocate(self._rows)
         except OutOfItemsError:
-            return CacheMoves()
-        page_ids = tuple(sequence.page_ids[: -(-len(token_ids) // PAGE_TOKENS)])
+            return None
+        num_pages = -(-len(token_ids) // PAGE_TOKENS)
+        assert num_pages <= len(sequence.page_ids), "tokens without pages"
+        page_ids = tuple(sequence.page_ids[:num_pages])
         for page in page_ids:
             self._pages.retain(page)
         self._prefixes.insert(SavedPrefix(pack(token_ids), page_ids, row))
-        return CacheMoves(row_copies=((sequence.state_row, row),))
+        return row
 
     def close(self, sequence_id: str) -> None:
         """Give back the sequence's row and its hold on pages; saved prefixes keep theirs."""

@@ -17,7 +17,8 @@ def build_step_inputs(plan: StepPlan, device: torch.device) -> StepInputs:
         token_ids.extend(planned.token_ids)
         positions.extend(range(planned.start, planned.end))
         page_table = torch.tensor(planned.page_ids, dtype=torch.int64, device=device)
-        segments.append(Segment(page_table, planned.state_row, planned.start, len(planned.token_ids)))
+        length = len(planned.token_ids)
+        segments.append(Segment(page_table, planned.state_row, planned.start, length, planned.save_row))
     return StepInputs(
         token_ids=torch.tensor(token_ids, dtype=torch.int64, device=device),
         positions=torch.tensor(positions, dtype=torch.int64, device=device),

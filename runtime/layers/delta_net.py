@@ -10,7 +10,7 @@ from runtime.cache.state_pool import StatePool
 from runtime.families.names import NameMap
 from runtime.kernels.ops import Ops
 from runtime.layers.dense_weights import DenseWeights
-from runtime.layers.step import StepInputs
+from runtime.layers.step import Segment, StepInputs
 from runtime.spec import DeltaNetSpec, ModelSpec
 
 
@@ -44,18 +44,17 @@ class DeltaNet:
         beta = torch.sigmoid(write)
         log_decay = functional.softplus(decay + self._dt_bias).mul_(self._decay_rate)
         rows = [
-            self._run_segment(mixed[span], log_decay[span], beta[span], states, segment.state_row)
-            for segment, span in step.spans
+            self._run_segment(mixed[span], log_decay[span], beta[span], states, segment) for segment, span in step.spans
         ]
         read = (rows[0] if len(rows) == 1 else torch.cat(rows)).reshape(-1, net.value_dim)
         is_sigmoid = net.gate_activation == "sigmoid"
         gated = self._ops.gated_rms_norm(read, gate.reshape(read.shape), self._norm, self._eps, is_sigmoid)
         return functional.linear(gated.view(hidden.shape[0], value_width), self._out_proj)
 
-    def _run_segment(self, mixed: Tensor, log_decay: Tensor, beta: Tensor, states: StatePool, row: int) -> Any:
+    def _run_segment(self, mixed: Tensor, log_decay: Tensor, beta: Tensor, states: StatePool, segment: Segment) -> Any:
         """Read-outs [T, Hv, dv] of one segment's tokens."""
         net, ops = self._net, self._ops
-        num_tokens = mixed.shape[0]
+        num_tokens, row = mixed.shape[0], segment.state_row
         state = states.recurrent[self.index, row]
         mixed = ops.causal_conv(mixed, states.conv[self.index, row], self._conv, 1)
         num_qk_heads, qk_width = 2 * net.num_key_heads, 2 * net.num_key_heads * net.key_dim
@@ -64,5 +63,10 @@ class DeltaNet:
         q = q * net.key_dim**-0.5
         v = mixed[:, qk_width:].reshape(num_tokens, net.num_value_heads, net.value_dim)
         if num_tokens == 1:
-            return ops.delta_step(q[0], k[0], v[0], log_decay[0], beta[0], state).unsqueeze(0)
-        return ops.delta_chunks(q, k, v, log_decay, beta, state)
+            read = ops.delta_step(q[0], k[0], v[0], log_decay[0], beta[0], state).unsqueeze(0)
+        else:
+            read = ops.delta_chunks(q, k, v, log_decay, beta, state)
+        if segment.save_row is not None:
+            states.recurrent[self.index, segment.save_row].copy_(state)
+            states.conv[self.index, segment.save_row].copy_(states.conv[self.index, row])
+        return read

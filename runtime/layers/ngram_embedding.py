@@ -96,6 +96,8 @@ class NgramEmbedding:
         for segment, span in step.spans:
             history = states.ngram_conv[self.index, segment.state_row]
             residual[span].add_(ops.causal_conv(normed[span], history, self._conv, self._dilation))
+            if segment.save_row is not None:
+                states.ngram_conv[self.index, segment.save_row].copy_(history)
 
 
 def step_contexts(spec: ModelSpec, step: StepInputs, states: StatePool, ops: Ops) -> Tensor | None:
@@ -107,6 +109,8 @@ def step_contexts(spec: ModelSpec, step: StepInputs, states: StatePool, ops: Ops
         last_ids, token_ids = states.last_ids[segment.state_row], step.token_ids[span]
         contexts.append(ops.ngram_contexts(last_ids, token_ids, spec.ngram.break_token_id))
         last_ids.copy_(torch.cat((last_ids, token_ids))[-last_ids.shape[0] :])
+        if segment.save_row is not None:
+            states.last_ids[segment.save_row].copy_(last_ids)
     return contexts[0] if len(contexts) == 1 else torch.cat(contexts, dim=1)
 
 

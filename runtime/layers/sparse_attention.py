@@ -88,6 +88,8 @@ class SparseAttention:
             assert pages.index_keys_flat is not None
             pages.index_keys_flat[self.index].index_copy_(0, plan.new_block_slots, keys.squeeze(1))
         pending[: raw.shape[0] - num_finished].copy_(raw[num_finished:])
+        if plan.segment.save_row is not None:
+            states.pending_index_keys[self.index, plan.segment.save_row].copy_(pending)
 
     def _attend(self, q: Tensor, index_q: Tensor, rotary: RotaryTable, plan: AttentionPlan, pages: PagePool) -> Tensor:
         """Attention output [T, Hq*D] of one segment."""

@@ -11,13 +11,15 @@ class Segment:
     """Consecutive new tokens of one sequence, at positions start … start+length-1.
 
     `page_table` int64 [>= ceil((start+length)/64)] names the pages that hold the sequence's KV, in order; entries past
-    that are ignored. `state_row` is the sequence's row in the state pool, which must be at position `start`.
+    that are ignored. `state_row` is the sequence's row in the state pool, which must be at position `start`; a segment
+    may go on, in the same row, where the one before it ends. The state after the segment is copied to `save_row`.
     """
 
     page_table: Tensor
     state_row: int
     start: int
     length: int
+    save_row: int | None = None
 
     @property
     def end(self) -> int:

@@ -6,6 +6,7 @@ the next one. `plan` gives the next step, `complete` books it once it ran.
 """
 
 from collections import deque
+from itertools import pairwise
 
 from runtime.cache.sequence_cache import CacheMoves, SequenceCache
 from runtime.schedule.request import Sequence
@@ -66,41 +67,51 @@ class Scheduler:
         decoding = [sequence for sequence in self._running.values() if sequence.phase == "decode"]
         if not decoding:
             return None
-        segments = tuple(self._segment(sequence, sequence.num_computed + 1, (0,)) for sequence in decoding)
+        segments = tuple(self._plan_token(sequence) for sequence in decoding)
         return StepPlan(segments, self._take_moves(), is_decode=True)
+
+    def _plan_token(self, sequence: Sequence) -> PlannedSegment:
+        start = sequence.num_computed
+        self._pending_moves.append(self._cache.ensure_writable(sequence.sequence_id, start, 1))
+        return self._segment(sequence, start, start + 1)
 
     def _plan_chunk(self, sequence: Sequence) -> StepPlan:
         start = sequence.num_computed
         chunk_tokens = 1 if sequence.is_fed_by_decode else sequence.chunk_tokens or self._chunk_tokens
         end = min(start + chunk_tokens, sequence.num_tokens)
-        end = min((point for point in sequence.save_points if start < point < end), default=end)
-        segment = self._segment(sequence, end, self._wanted_logits(sequence, end))
-        return StepPlan((segment,), self._take_moves(), is_decode=sequence.is_fed_by_decode)
+        # All pages first: making room for them must not throw out what is reserved to be saved.
+        self._pending_moves.append(self._cache.ensure_writable(sequence.sequence_id, start, end - start))
+        borders = sorted({start, end, *(point for point in sequence.save_points if start < point < end)})
+        segments = tuple(self._segment(sequence, *pair) for pair in pairwise(borders))
+        return StepPlan(segments, self._take_moves(), is_decode=sequence.is_fed_by_decode)
+
+    def _segment(self, sequence: Sequence, start: int, end: int) -> PlannedSegment:
+        held = self._cache.sequence(sequence.sequence_id)
+        save_row = None
+        if end in sequence.save_points:
+            save_row = self._cache.reserve(sequence.sequence_id, sequence.tokens(0, end))
+        return PlannedSegment(
+            sequence.sequence_id,
+            sequence.tokens(start, end),
+            start,
+            tuple(held.page_ids[: -(-end // PAGE_TOKENS)]),
+            held.state_row,
+            self._wanted_logits(sequence, start, end),
+            save_row,
+        )
 
     @staticmethod
-    def _wanted_logits(sequence: Sequence, end: int) -> tuple[int, ...]:
-        num_new = end - sequence.num_computed
+    def _wanted_logits(sequence: Sequence, start: int, end: int) -> tuple[int, ...]:
         if sequence.is_scored:
-            return tuple(range(num_new))
-        is_prompt_done = sequence.phase == "prefill" and end == sequence.num_tokens
-        return (num_new - 1,) if is_prompt_done else ()
-
-    def _segment(self, sequence: Sequence, end: int, logit_offsets: tuple[int, ...]) -> PlannedSegment:
-        start = sequence.num_computed
-        self._pending_moves.append(self._cache.ensure_writable(sequence.sequence_id, start, end - start))
-        held = self._cache.sequence(sequence.sequence_id)
-        token_ids = sequence.tokens(start, end)
-        return PlannedSegment(
-            sequence.sequence_id, token_ids, start, tuple(held.page_ids), held.state_row, logit_offsets
-        )
+            return tuple(range(end - start))
+        is_wanted = end == sequence.num_tokens and sequence.phase in ("prefill", "decode")
+        return (end - start - 1,) if is_wanted else ()
 
     def complete(self, plan: StepPlan) -> None:
         """Book a step that ran. A sequence whose prompt is done decodes from now on; one that closed has ended."""
         for segment in plan.segments:
             sequence = self._running[segment.sequence_id]
             sequence.num_computed = segment.end
-            if sequence.num_computed in sequence.save_points:
-                self._save(sequence)
             if sequence.num_computed < sequence.num_tokens:
                 continue
             if sequence.phase == "prefill":

@@ -9,7 +9,8 @@ from runtime.cache.sequence_cache import CacheMoves
 class PlannedSegment:
     """Consecutive tokens of one sequence. `page_ids` cover positions 0 to start+len(token_ids)-1.
 
-    `logit_offsets` are the tokens (0 = the segment's first) whose logits the step returns.
+    `logit_offsets` are the tokens (0 = the segment's first) whose logits the step returns. The state after the segment
+    is copied to `save_row`.
     """
 
     sequence_id: str
@@ -18,6 +19,7 @@ class PlannedSegment:
     page_ids: tuple[int, ...]
     state_row: int
     logit_offsets: tuple[int, ...]
+    save_row: int | None = None
 
     @property
     def end(self) -> int:
@@ -26,7 +28,10 @@ class PlannedSegment:
 
 @dataclass(frozen=True)
 class StepPlan:
-    """One forward pass: `moves` first, then all segments. A decode step has one token per segment."""
+    """One forward pass: `moves` first, then all segments. A decode step has one token per segment.
+
+    A chunk that reaches over a save point has one segment up to it and another, of the same sequence, after it.
+    """
 
     segments: tuple[PlannedSegment, ...]
     moves: tuple[CacheMoves, ...]

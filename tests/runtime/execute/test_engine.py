@@ -1,5 +1,6 @@
 """Promises of the engine on the demo model: one last event each, reuse that changes nothing, limits that are said."""
 
+from array import array
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from runtime.protocol import (
     TextProduced,
     TokensCounted,
 )
+from runtime.schedule.request import Sequence
 from tests.support.engine_driver import EngineDriver
 
 NUM_GENERATION_PROMPT_TOKENS = 10
@@ -100,6 +102,31 @@ def test_asking_again_prefills_the_generation_prompt_only(driver: EngineDriver) 
     second = driver.ask("again2", long_message(120))
     assert second.usage.prompt_tokens - second.usage.cached_tokens < 16
     assert second.generated_ids == first.generated_ids
+
+
+def test_state_saved_inside_a_chunk_is_that_of_a_sequence_that_ends_there(driver: EngineDriver) -> None:
+    model = driver.engine._model
+    assert model is not None
+    cache, states = model.scheduler._cache, model.forward._states
+    cache.forget_saved()
+    driver.ask("inside", long_message(30), max_tokens=1)
+    whole = next(iter(cache._prefixes))
+    ids = array("i", whole.packed).tolist()
+    assert whole.num_tokens % 64
+    saved = [tensor[:, whole.state_row].clone() for tensor in states._layered()]
+    cache.forget_saved()
+    model.scheduler.submit(Sequence("exact", tuple(ids)))
+    model.scheduler.admit()
+    while (plan := model.scheduler.plan()) is not None and not plan.is_decode:
+        model.forward.run(plan)
+        model.scheduler.complete(plan)
+        row = plan.segments[0].state_row
+        if plan.segments[-1].logit_offsets:
+            break
+    for tensor, expected in zip(states._layered(), saved, strict=True):
+        assert torch.allclose(tensor[:, row], expected, rtol=1e-4, atol=1e-5)
+    assert torch.equal(states.last_ids[row], torch.tensor(ids[-2:]))
+    model.scheduler.drop("exact")
 
 
 def test_an_edit_reuses_what_is_before_it(driver: EngineDriver) -> None:

@@ -24,7 +24,7 @@ def run_prefill(scheduler: Scheduler) -> list[StepPlan]:
         scheduler.complete(plan)
         scheduler.check_integrity()
         plans.append(plan)
-        if plan.segments[0].logit_offsets:
+        if plan.segments[-1].logit_offsets:
             return plans
 
 
@@ -47,18 +47,16 @@ def answer(scheduler: Scheduler, sequence: Sequence, tokens: list[int]) -> None:
         scheduler.check_integrity()
 
 
-def test_chunks_are_consecutive_and_stop_at_the_save_point() -> None:
+def test_chunks_are_consecutive_and_saved_on_the_way() -> None:
     scheduler = make()
-    scheduler.submit(Sequence("a", tuple(range(30)), save_points=frozenset({21})))
+    scheduler.submit(Sequence("a", tuple(range(30)), save_points=frozenset({8, 21})))
     plans = run_prefill(scheduler)
-    assert [(plan.segments[0].start, plan.segments[0].end) for plan in plans] == [
-        (0, 8),
-        (8, 16),
-        (16, 21),
-        (21, 29),
-        (29, 30),
-    ]
-    assert [plan.segments[0].logit_offsets for plan in plans] == [(), (), (), (), (0,)]
+    spans = [[(segment.start, segment.end) for segment in plan.segments] for plan in plans]
+    assert spans == [[(0, 8)], [(8, 16)], [(16, 21), (21, 24)], [(24, 30)]]
+    segments = [segment for plan in plans for segment in plan.segments]
+    assert [segment.logit_offsets for segment in segments] == [(), (), (), (), (5,)]
+    assert [segment.save_row is not None for segment in segments] == [True, False, True, False, False]
+    assert len({segment.state_row for segment in segments}) == 1
     assert not any(plan.is_decode for plan in plans)
 
 
@@ -181,7 +179,7 @@ def test_every_page_and_row_comes_back_after_random_traffic(seed: int) -> None:
         if plan is not None:
             scheduler.complete(plan)
             sequence = running[plan.segments[0].sequence_id]
-            if plan.segments[0].logit_offsets:
+            if plan.segments[-1].logit_offsets:
                 sequence.generated_ids.append(rng.randrange(3))
                 if rng.random() < 0.1 or sequence.num_tokens > 500:
                     scheduler.finish(sequence.sequence_id)
