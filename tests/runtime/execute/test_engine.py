@@ -31,6 +31,7 @@ from runtime.protocol import (
 )
 from runtime.schedule.request import Sequence
 from tests.support.engine_driver import EngineDriver
+from tests.support.tiny_models import random_model, random_tokens, save_plain, tiny_config
 
 NUM_GENERATION_PROMPT_TOKENS = 10
 HELLO = (ChatMessage("user", "Hello, how are you today?"),)
@@ -349,6 +350,20 @@ def test_loads_that_cannot_be_are_refused_in_one_line(demo_folder: Path, options
     assert "\n" not in failed.message
     assert not any(isinstance(event, Loaded) for event in driver.events)
     assert not driver.engine.is_loaded
+
+
+def test_a_folder_without_tokenizer_scores_ids_and_says_why_it_cannot_chat(tmp_path: Path) -> None:
+    config = tiny_config()
+    save_plain(random_model(config), tmp_path)
+    driver = EngineDriver(EngineOptions(tmp_path, num_threads=1))
+    assert not driver.loaded.has_chat_template
+    scored = driver.run(Score("ids", tuple(random_tokens(config, 30))))
+    assert isinstance(scored, Scored)
+    for command in (Generate("chat", HELLO), Score("text", text="hello"), CountTokens("count", HELLO)):
+        driver.send(command)
+        (failed,) = driver.events_of(command.request_id)
+        assert isinstance(failed, Failed)
+        assert "tokenizer.json" in failed.message
 
 
 def test_limit_and_headroom(demo_folder: Path) -> None:
