@@ -49,9 +49,10 @@ class HotslotApp(App[None]):
         self.push_screen(self.chat)
 
     def on_ready(self) -> None:
-        # Modules and style sheets stay for good: a full collection that walks them stops the screen for 50 ms.
-        gc.collect()
-        gc.freeze()
+        if not self.is_headless:
+            # Modules and style sheets stay for good: a full collection that walks them stops the screen for 50 ms.
+            gc.collect()
+            gc.freeze()
 
     def _use_theme(self, name: str) -> None:
         self.theme = name if name in THEME_NAMES else THEME_NAMES[0]

@@ -1,7 +1,7 @@
 """The chat: transcript, queue, prompt, figures. Owns what is on this screen; what is said lives in `ChatSession`."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from textual import events, on
@@ -19,7 +19,6 @@ from app.library import LocalModel, list_models
 from app.locations import Locations
 from app.messages import Conversation, Message
 from app.settings import Settings
-from app.settings_file import SettingsFile
 from app.store.conversations import Store
 from app.tui.actions import SlashCommand, bindings_of, complete_slash, parse_slash
 from app.tui.bridge import TurnInbox, TurnOver
@@ -28,6 +27,7 @@ from app.tui.display import shown
 from app.tui.screens.conversations import ConversationChoice, ConversationsScreen
 from app.tui.screens.models import ModelsScreen
 from app.tui.screens.settings import SettingsScreen
+from app.tui.settings_keeper import keep_changes
 from app.tui.themes import THEME_NAMES
 from app.tui.turn_view import TurnView
 from app.tui.widgets.code_block import CodeBlock
@@ -464,11 +464,8 @@ class ChatScreen(Screen[None]):
         """Use the settings and keep what changed, leaving aside what only this run was told."""
         before = self.session.settings
         self.session.apply_settings(settings)
-        names = [f.name for f in fields(Settings) if getattr(settings, f.name) != getattr(before, f.name)]
-        file = SettingsFile(self._locations.config_file)
-        kept, _ = file.load()
         try:
-            file.save(replace(kept, **{name: getattr(settings, name) for name in names}))
+            keep_changes(self._locations.config_file, before, settings)
         except SettingsError as error:
             self._say(str(error), "error")
         self.app.post_message(self.SettingsChanged(settings))
