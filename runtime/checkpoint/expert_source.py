@@ -68,6 +68,8 @@ class ExpertSource:
         )
         down_shape = (moe.num_experts, hidden, moe.intermediate)
         down = self._checked(self._names.of_fused_experts(layer, "down_proj"), down_shape, tuple(PLAIN_FORMATS))
+        self._refuse_not_finite(gate_up[expert], self._names.of_fused_experts(layer, "gate_up_proj"))
+        self._refuse_not_finite(down[expert], self._names.of_fused_experts(layer, "down_proj"))
         gate, up = gate_up[expert].split(moe.intermediate)
         return ExpertTensors(PlainMatrix(gate), PlainMatrix(up), PlainMatrix(down[expert]))
 
@@ -77,7 +79,9 @@ class ExpertSource:
             rows, columns = columns, rows
         stem = self._names.of_expert(layer, expert, projection)
         if self._source.files.find(f"{stem}.weight").dtype != "U8":
-            return PlainMatrix(self._checked(f"{stem}.weight", (rows, columns), tuple(PLAIN_FORMATS)))
+            values = self._checked(f"{stem}.weight", (rows, columns), tuple(PLAIN_FORMATS))
+            self._refuse_not_finite(values, f"{stem}.weight")
+            return PlainMatrix(values)
         scales = self._checked(f"{stem}.weight_scale", (rows, -(-columns // NVFP4_GROUP)), ("F8_E4M3",))
         bits = scales.view(torch.uint8)
         if bool(((bits & _E4M3_NAN) == _E4M3_NAN).any()):
@@ -99,6 +103,11 @@ class ExpertSource:
         if entry.shape != shape:
             raise wrong_shape(entry, shape)
         return self._source.get(name)
+
+    def _refuse_not_finite(self, values: torch.Tensor, name: str) -> None:
+        if not bool(torch.isfinite(values).all()):
+            file = self._source.files.find(name).file
+            raise CheckpointError(f"{file}: tensor {name} has NaN or infinity; the file is damaged, download it again")
 
     def _damaged(self, name: str, what: str) -> CheckpointError:
         file = self._source.files.find(name).file

@@ -33,6 +33,8 @@ _SPARSE_NAMES = ("full_attention", "indexed_attention", "qwen_sparse_attention")
 """Names found in checkpoints for one and the same layer: attention over the tokens its indexer selects."""
 
 _MAX_LAYERS = 4096
+_MAX_NGRAM_HEADS = 1024
+"""Of all n-gram layers together: each costs the search for a prime."""
 
 
 def read_spec(config: Mapping[str, Any], source: str) -> ModelSpec:
@@ -103,7 +105,10 @@ def _attention(text: ConfigReader) -> AttentionSpec:
     num_heads, num_kv_heads = text.integer("num_attention_heads"), text.integer("num_key_value_heads")
     if num_heads % num_kv_heads:
         raise text.refuse("num_key_value_heads", f"is {num_kv_heads}; it must divide num_attention_heads {num_heads}")
-    rotary_dims = int(head_dim * rope.number("partial_rotary_factor", 1.0))
+    partial_rotary_factor = rope.number("partial_rotary_factor", 1.0)
+    if partial_rotary_factor > 1:
+        raise rope.refuse("partial_rotary_factor", f"is {partial_rotary_factor}; at most 1 makes sense")
+    rotary_dims = int(head_dim * partial_rotary_factor)
     if _rotated(rotary_dims) > head_dim:
         raise rope.refuse("partial_rotary_factor", f"rotates {_rotated(rotary_dims)} dims; a head has {head_dim}")
     return AttentionSpec(
@@ -186,6 +191,12 @@ def _ngram(
         seed=text.integer("seed", 1234, minimum=0),
         break_token_id=stop_ids[0],
     )
+    if len(spec.layer_indices) * spec.num_heads > _MAX_NGRAM_HEADS:
+        raise text.refuse(
+            "heads_per_ngram",
+            f"is {spec.heads_per_ngram}, with ngram_size {spec.ngram_size} and {len(spec.layer_indices)} layers "
+            f"{len(spec.layer_indices) * spec.num_heads} heads; at most {_MAX_NGRAM_HEADS} make sense",
+        )
     if spec.embed_dim % spec.num_heads:
         raise text.refuse("ple_embed_dim", f"is {spec.embed_dim}; the {spec.num_heads} n-gram heads must divide it")
     return spec

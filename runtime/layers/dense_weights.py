@@ -1,9 +1,13 @@
-"""Dense weights on their way from checkpoint to layer: converted once to the compute dtype, counted in bytes."""
+"""Dense weights on their way from checkpoint to layer: converted once to the compute dtype, counted in bytes.
+
+Refuses values that are not finite, by tensor name.
+"""
 
 import torch
 from torch import Tensor
 
 from runtime.checkpoint.tensors import TensorSource
+from runtime.errors import CheckpointError
 
 
 class DenseWeights:
@@ -17,7 +21,7 @@ class DenseWeights:
 
     def read(self, name: str) -> Tensor:
         """A copy in compute dtype, not counted: for the caller to reorder and then `keep`."""
-        return self.source.get(name).to(device=self.device, dtype=self.dtype)
+        return self._get(name, self.dtype)
 
     def keep(self, tensor: Tensor) -> Tensor:
         """A contiguous tensor of its own memory that a layer holds from now on; counts it."""
@@ -31,7 +35,7 @@ class DenseWeights:
 
     def norm_scale(self, name: str, num_groups: int | None = None) -> Tensor:
         """1 + weight in fp32: [D], or [groups, D // groups]."""
-        scale = self.source.get(name).to(device=self.device, dtype=torch.float32) + 1.0
+        scale = self._get(name, torch.float32) + 1.0
         return self.keep(scale if num_groups is None else scale.view(num_groups, -1))
 
     def conv(self, name: str) -> Tensor:
@@ -40,4 +44,12 @@ class DenseWeights:
 
     def vector(self, name: str) -> Tensor:
         """A 1-D tensor in fp32."""
-        return self.keep(self.source.get(name).to(device=self.device, dtype=torch.float32))
+        return self.keep(self._get(name, torch.float32))
+
+    def _get(self, name: str, dtype: torch.dtype) -> Tensor:
+        """One NaN or infinity would turn every answer into noise, so it is refused by name."""
+        values = self.source.get(name).to(device=self.device, dtype=dtype)
+        if not bool(torch.isfinite(values).all()):
+            file = self.source.files.find(name).file
+            raise CheckpointError(f"{file}: tensor {name} has NaN or infinity; the file is damaged, download it again")
+        return values
