@@ -18,6 +18,7 @@ from app.tui.actions import bindings_of
 from app.tui.commands import ActionCommands
 from app.tui.keyboard import teach_alt_enter
 from app.tui.screens.chat import ChatScreen
+from app.tui.screens.chat_model import ModelControls
 from app.tui.screens.help import HelpScreen
 from app.tui.themes import FALLBACK_VARIABLES, OWN_THEMES, THEME_NAMES
 from app.tui.widgets.status_bar import explain
@@ -59,7 +60,7 @@ class HotslotApp(App[None]):
     def _use_theme(self, name: str) -> None:
         self.theme = name if name in THEME_NAMES else THEME_NAMES[0]
 
-    def on_chat_screen_settings_changed(self, message: ChatScreen.SettingsChanged) -> None:
+    def on_model_controls_settings_changed(self, message: ModelControls.SettingsChanged) -> None:
         self._use_theme(message.settings.theme)
 
     def action_next_theme(self) -> None:
