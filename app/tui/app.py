@@ -16,7 +16,7 @@ from app.settings import Settings
 from app.store.conversations import Store
 from app.tui.actions import bindings_of
 from app.tui.commands import ActionCommands
-from app.tui.keyboard import teach_alt_enter
+from app.tui.keyboard import teach_terminal
 from app.tui.screens.chat import ChatScreen
 from app.tui.screens.chat_model import ModelControls
 from app.tui.screens.help import HelpScreen
@@ -37,7 +37,7 @@ class HotslotApp(App[None]):
 
     def __init__(self, session: ChatSession, store: Store, locations: Locations, notices: tuple[str, ...] = ()) -> None:
         super().__init__()
-        teach_alt_enter()
+        teach_terminal()
         self.chat = ChatScreen(session, store, locations, notices)
         for theme in OWN_THEMES:
             self.register_theme(theme)
