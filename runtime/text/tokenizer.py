@@ -89,7 +89,9 @@ def _configured_tokens(config_path: Path) -> list[tuple[int, str]]:
         raise CheckpointError(f"{config_path} can't be read ({error.strerror}); check its permissions") from None
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         reason = " ".join(f"{type(error).__name__}: {error}".split())
-        raise CheckpointError(f"{config_path} is not a tokenizer's configuration ({reason}); download it again") from None
+        raise CheckpointError(
+            f"{config_path} is not a tokenizer's configuration ({reason}); download it again"
+        ) from None
 
 
 def _without_special_tokens(document: dict[str, Any], source: str) -> BpeTokenizer:
