@@ -22,7 +22,7 @@ def loaded_modules(statement: str) -> set[str]:
     [
         "import app.cli, runtime.client",
         "import app.tui.app, app.tui.screens",
-        "import runtime.memory.budget, runtime.text.chat_template, runtime.checkpoint.facts, runtime.schedule.scheduler",
+        "import runtime.memory.budget, runtime.text.chat_template, runtime.checkpoint.facts, runtime.schedule",
     ],
 )
 def test_planning_and_app_load_no_torch(statement: str) -> None:
