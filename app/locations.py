@@ -4,7 +4,6 @@ Only names places; creates nothing.
 """
 
 from dataclasses import dataclass
-from importlib.resources import files
 from pathlib import Path
 
 import platformdirs
@@ -50,10 +49,4 @@ class Locations:
 
 def asset_path(name: str) -> Path:
     """`assets/<name>`, in a checkout and in an installed wheel alike; it may not exist."""
-    beside_code = Path(__file__).resolve().parent.parent / "assets" / name
-    if beside_code.exists():
-        return beside_code
-    try:
-        return Path(str(files("assets").joinpath(name)))
-    except ModuleNotFoundError:
-        return beside_code
+    return Path(__file__).resolve().parent.parent / "assets" / name

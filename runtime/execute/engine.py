@@ -27,7 +27,7 @@ from runtime.protocol import (
     TokensCounted,
 )
 from runtime.schedule.step_plan import StepPlan
-from runtime.telemetry.process_memory import resident_bytes
+from runtime.telemetry.process_memory import library_bytes, resident_bytes
 
 _STATS_INTERVAL_S = 0.2
 _logger = logging.getLogger("hotslot.engine")
@@ -38,7 +38,7 @@ class Engine:
 
     def __init__(self, send: Callable[[Event], None]) -> None:
         self._send = send
-        self._base_rss_bytes = resident_bytes()
+        self._base_bytes = resident_bytes(), library_bytes()
         self._model: LoadedModel | None = None
         self._work: dict[str, Work] = {}
         self._stats_sent_s = 0.0
@@ -85,7 +85,7 @@ class Engine:
         try:
             if self._model is not None:
                 raise EngineError("This engine has a model already; start another one.")
-            self._model = load_model(command.options, self._base_rss_bytes, self._send)
+            self._model = load_model(command.options, self._base_bytes, self._send)
         except HotslotError as error:
             self._send(LoadFailed(str(error), type(error).__name__))
         except Exception as error:

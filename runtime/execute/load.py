@@ -46,8 +46,8 @@ END_OF_TURN = "<|im_end|>"
 _logger = logging.getLogger("hotslot.engine")
 
 
-def load_model(options: EngineOptions, base_rss_bytes: int, send: Callable[[Event], None]) -> LoadedModel:
-    """Load the options' model. `base_rss_bytes` is what this process held before it began.
+def load_model(options: EngineOptions, base_bytes: tuple[int, int], send: Callable[[Event], None]) -> LoadedModel:
+    """Load the options' model. `base_bytes` are what this process held before, and what of it is mapped from libraries.
 
     Raises CheckpointError for a folder that can't be used, BudgetError for a machine it does not fit, UsageError for
     options that no model could be loaded with.
@@ -57,7 +57,7 @@ def load_model(options: EngineOptions, base_rss_bytes: int, send: Callable[[Even
     progress = LoadProgress(send)
     folder = _open_folder(options.model_path, progress)
     spec = folder.checkpoint.spec
-    machine = probe_machine(replace(options, device="cpu"), base_rss_bytes)
+    machine = probe_machine(replace(options, device="cpu"), *base_bytes)
     budget = plan(spec, machine, options).require()
     threads = ThreadPlan.build(spec, machine.num_cores, options.num_threads)
     torch.set_num_threads(threads.prefill)

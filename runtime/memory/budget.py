@@ -50,8 +50,8 @@ RAM_MARGIN_BYTES = 512 * MIB
 """Main memory left to the rest of the system."""
 CUDA_PROCESS_BASE_BYTES = 700 * MIB
 """The engine process once CUDA's libraries are loaded."""
-FIRST_USE_BYTES = 26 * MIB
-"""What the process grows by beside all lines: library code paged in at first use, and heap that is not given back."""
+FIRST_USE_SHARE = 0.14
+"""Of the libraries' pages, what the process grows by beside all lines when library code is used for the first time."""
 
 
 def plan(spec: ModelSpec, machine: Machine, options: EngineOptions) -> BudgetPlan:
@@ -173,7 +173,7 @@ class _Planner:
         }
         base = max(self._machine.process_base_bytes, CUDA_PROCESS_BASE_BYTES if self._is_cuda else 0)
         host = {
-            "process": base + FIRST_USE_BYTES + text_bytes(spec),
+            "process": base + int(FIRST_USE_SHARE * self._machine.library_bytes) + text_bytes(spec),
             "store": experts_bytes(spec),
             "ngram_table": 0 if self._is_table_mapped else spec.weights.ngram_table_bytes,
             "saved_state": self._num_saved * self._row_bytes if self._is_cuda else 0,

@@ -6,7 +6,7 @@ import os
 import psutil
 
 from runtime.errors import UsageError
-from runtime.memory.budget_plan import PROCESS_BASE_BYTES, Machine
+from runtime.memory.budget_plan import LIBRARY_BYTES, PROCESS_BASE_BYTES, Machine
 from runtime.options import EngineOptions
 
 NVML_NAMES = ("libnvidia-ml.so.1", "nvml.dll")
@@ -18,8 +18,12 @@ class _NvmlMemory(ctypes.Structure):
     _fields_ = (("total", ctypes.c_ulonglong), ("free", ctypes.c_ulonglong), ("used", ctypes.c_ulonglong))
 
 
-def probe_machine(options: EngineOptions, process_base_bytes: int = PROCESS_BASE_BYTES) -> Machine:
+def probe_machine(
+    options: EngineOptions, process_base_bytes: int = PROCESS_BASE_BYTES, library_bytes: int = LIBRARY_BYTES
+) -> Machine:
     """The machine as it is now, with the device that the options ask for ('auto': a GPU if there is one).
+
+    The engine gives what it measured of its own process; elsewhere typical sizes stand in.
 
     Raises UsageError where a GPU is asked for and none can be used.
     """
@@ -36,6 +40,7 @@ def probe_machine(options: EngineOptions, process_base_bytes: int = PROCESS_BASE
         ram_available_bytes=min(int(memory.available), _limited(int(memory.total))),
         num_cores=count_cores(),
         process_base_bytes=process_base_bytes,
+        library_bytes=library_bytes,
     )
 
 

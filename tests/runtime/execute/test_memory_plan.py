@@ -13,7 +13,7 @@ REPO = Path(__file__).resolve().parents[3]
 PROGRAM = """
 import json, sys
 from pathlib import Path
-from runtime.telemetry.process_memory import resident_bytes
+from runtime.telemetry.process_memory import library_bytes, resident_bytes
 from runtime.execute.engine import Engine
 from runtime.checkpoint.facts import read_facts
 from runtime.memory.budget import plan
@@ -24,7 +24,7 @@ folder, knobs = Path(sys.argv[1]), json.loads(sys.argv[2])
 events = []
 engine = Engine(events.append)
 options = EngineOptions(folder, device="cpu", **knobs)
-budget = plan(read_facts(folder), probe_machine(options, resident_bytes()), options)
+budget = plan(read_facts(folder), probe_machine(options, resident_bytes(), library_bytes()), options)
 engine.handle(LoadModel(options))
 measured = [resident_bytes()]
 for number, num_words in enumerate((5, 900)):
