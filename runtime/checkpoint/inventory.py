@@ -11,9 +11,9 @@ from typing import Literal
 
 from runtime.checkpoint.files import CheckpointFiles, TensorEntry
 from runtime.errors import CheckpointError
+from runtime.families.dense_tensors import dense_tensors
 from runtime.families.names import NameMap, Projection, is_hash_buffer
 from runtime.families.ngram_hash import ngram_hash
-from runtime.families.registry import dense_tensors
 from runtime.record import NVFP4_GROUP
 from runtime.spec import ExpertFormat, ModelSpec
 

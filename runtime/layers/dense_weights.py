@@ -9,11 +9,12 @@ from runtime.checkpoint.tensors import TensorSource
 class DenseWeights:
     """Reads dense tensors for the layers; `num_bytes` is what they hold afterwards."""
 
-    def __init__(self, source: TensorSource, device: torch.device, dtype: torch.dtype) -> None:
+    def __init__(self, source: TensorSource, device: torch.device, dtype: torch.dtype, norm_adds_one: bool) -> None:
         self.source = source
         self.device = device
         self.dtype = dtype
         self.num_bytes = 0
+        self._norm_offset = 1.0 if norm_adds_one else 0.0
 
     def read(self, name: str) -> Tensor:
         """A copy in compute dtype, not counted: for the caller to reorder and then `keep`."""
@@ -29,9 +30,13 @@ class DenseWeights:
         """[N, K] matrices stacked along N into one, so that one product serves them all."""
         return self.keep(torch.cat([self.read(name) for name in names]))
 
+    def read_norm_scale(self, name: str) -> Tensor:
+        """What an RMS norm multiplies by, fp32 [D]: 1 + weight or the weight itself. Not counted."""
+        return self.source.get(name).to(device=self.device, dtype=torch.float32) + self._norm_offset
+
     def norm_scale(self, name: str, num_groups: int | None = None) -> Tensor:
-        """1 + weight in fp32: [D], or [groups, D // groups]."""
-        scale = self.source.get(name).to(device=self.device, dtype=torch.float32) + 1.0
+        """The same, kept: [D], or [groups, D // groups]."""
+        scale = self.read_norm_scale(name)
         return self.keep(scale if num_groups is None else scale.view(num_groups, -1))
 
     def conv(self, name: str) -> Tensor:

@@ -84,7 +84,7 @@ def test_values_without_math_are_refused_by_name(key: str, value: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("key", "value"), [("rope_type", "yarn"), ("partial_rotary_factor", 2.0), ("rope_theta", None)]
+    ("key", "value"), [("rope_type", "longrope"), ("partial_rotary_factor", 2.0), ("rope_theta", None)]
 )
 def test_rope_values_are_refused_by_name(key: str, value: Any) -> None:
     rope = {**text_config()["rope_parameters"], key: value}
