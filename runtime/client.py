@@ -270,16 +270,10 @@ class EngineClient:
             while True:
                 self._dispatch(self._wire.receive())
         except (EOFError, OSError):
-            self._end()
-        except Exception:
-            # A frame that is no event: this pipe can't be trusted any more.
-            self._process_or_fail().kill()
-            self._end()
-            raise
-
-    def _process_or_fail(self) -> "subprocess.Popen[bytes]":
-        assert self._process is not None
-        return self._process
+            self._end(None)
+        except Exception as error:
+            # A frame that is no event, or a callback that raised: nobody would read on, so the process must end too.
+            self._end(error)
 
     def _dispatch(self, event: object) -> None:
         if isinstance(event, StatsReported) and not event.request_id:
@@ -292,27 +286,33 @@ class EngineClient:
         if events is not None:
             events.put(event)
 
-    def _end(self) -> None:
-        """The pipe closed: collect the process and tell every open request."""
-        assert self._wire is not None
+    def _end(self, failure: Exception | None) -> None:
+        """Nothing more comes from the pipe: collect the process and tell every open request."""
+        process, wire = self._process, self._wire
+        assert process is not None
+        assert wire is not None
         self._is_pipe_open = False
-        process = self._process_or_fail()
+        if failure is not None:
+            process.kill()
         try:
             process.wait(_EXIT_GRACE_S)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
         with self._queues_lock:
-            self._end_message = _end_message(process, self._is_closing)
+            self._end_message = _end_message(process, self._is_closing, failure)
             for events in self._queues.values():
                 events.put(EngineError(self._end_message))
         with self._send_lock:
-            self._wire.close()
+            wire.close()
 
 
-def _end_message(process: "subprocess.Popen[bytes] | None", is_closing: bool) -> str:
+def _end_message(process: "subprocess.Popen[bytes] | None", is_closing: bool, failure: Exception | None = None) -> str:
     if is_closing:
         return "The engine was closed."
+    if failure is not None:
+        reason = " ".join(str(failure).split())
+        return f"The engine's messages could not be read ({reason}); send the message again to start a new one."
     status = process.poll() if process is not None else None
     how = "" if status is None else f" (signal {-status})" if status < 0 else f" (exit status {status})"
     return f"The engine process ended unexpectedly{how}; send the message again to start a new one."
@@ -330,7 +330,10 @@ def _child_environment() -> dict[str, str]:
     root = str(Path(__file__).resolve().parent.parent)
     inherited = os.environ.get("PYTHONPATH")
     own = {"PYTHONPATH": os.pathsep.join([root, inherited]) if inherited else root, "PYTHONUNBUFFERED": "1"}
-    return {"OMP_WAIT_POLICY": "PASSIVE"} | dict(os.environ) | own
+    # The two OpenMP runtimes that torch comes with: GNU's and LLVM's. A waiting thread that spins takes the core that
+    # the app draws with; on two busy cores it makes the engine itself ten times slower.
+    sleeping = {"OMP_WAIT_POLICY": "PASSIVE", "KMP_BLOCKTIME": "0"}
+    return sleeping | dict(os.environ) | own
 
 
 def _open_log(path: Path | None) -> int:

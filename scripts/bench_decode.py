@@ -8,15 +8,19 @@ weights, which the engine holds in fp32, and for the experts of each token, whic
 import argparse
 import json
 import statistics
+import sys
 import time
 from pathlib import Path
 from typing import Any
 
-from runtime.client import EngineClient
-from runtime.options import EngineOptions, SamplingOptions
-from runtime.protocol import ChatMessage, Finished, Generate, Score
-
 REPO = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(REPO))
+
+# The repository's own packages, wherever the script is started from.
+from runtime.client import EngineClient  # noqa: E402
+from runtime.options import EngineOptions, SamplingOptions  # noqa: E402
+from runtime.protocol import ChatMessage, Finished, Generate, Score  # noqa: E402
+
 PROSE = (
     "The harbour was quiet that morning. A light mist lay over the water, and the fishing boats rocked gently against "
     "the stone wall. An old man sat on a crate, mending a net with slow and careful hands, while his grandson counted "

@@ -153,7 +153,7 @@ def stream(terminal: Terminal, seconds: float) -> dict[str, object]:
     text = ""
     while time.monotonic() < started + seconds:
         now = time.monotonic()
-        if now >= next_key_at and (key := next(keys, None)):
+        if next_key_at <= now < started + seconds - 1 and (key := next(keys, None)):
             waiting[key] = time.monotonic()
             terminal.write(key)
             next_key_at = now + KEY_PAUSE_S

@@ -14,6 +14,7 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(REPOSITORY))
 
 from app.chat.session import ChatSession  # noqa: E402  (the repository has to be on the path first)
+from app.engine import ProgressCallback  # noqa: E402
 from app.environment import Environment  # noqa: E402
 from app.locations import Locations  # noqa: E402
 from app.messages import Message  # noqa: E402
@@ -21,7 +22,7 @@ from app.settings import Settings  # noqa: E402
 from app.store.conversations import Store  # noqa: E402
 from app.tui.app import HotslotApp  # noqa: E402
 from runtime.options import EngineOptions  # noqa: E402
-from runtime.protocol import EngineStats  # noqa: E402
+from runtime.protocol import EngineStats, Loaded  # noqa: E402
 from tests.support.scripted_engine import Hang, Say, ScriptedEngine, Step  # noqa: E402
 
 Act = Callable[[Pilot[None], HotslotApp], Awaitable[None]]
@@ -54,6 +55,9 @@ The answer never depends on the number of slots, only the speed does.
 
 class ShownEngine(ScriptedEngine):
     """Figures that look like a running chat."""
+
+    async def start(self, options: EngineOptions, on_progress: ProgressCallback | None = None) -> Loaded:
+        return replace(await super().start(options, on_progress), model_name="demo")
 
     def make_stats(self, options: EngineOptions | None = None, num_tokens: int = 0) -> EngineStats:
         stats = super().make_stats(options, num_tokens)

@@ -1,5 +1,7 @@
 """The Textual application: themes, the screens over the chat, and the way in. Owns no chat state."""
 
+import gc
+import sys
 from typing import ClassVar
 
 from textual.app import App
@@ -14,10 +16,12 @@ from app.settings import Settings
 from app.store.conversations import Store
 from app.tui.actions import bindings_of
 from app.tui.commands import ActionCommands
+from app.tui.keyboard import teach_alt_enter
 from app.tui.screens.chat import ChatScreen
 from app.tui.screens.help import HelpScreen
 from app.tui.themes import FALLBACK_VARIABLES, OWN_THEMES, THEME_NAMES
 from app.tui.widgets.status_bar import explain
+from runtime.errors import UsageError
 
 
 class HotslotApp(App[None]):
@@ -32,6 +36,7 @@ class HotslotApp(App[None]):
 
     def __init__(self, session: ChatSession, store: Store, locations: Locations, notices: tuple[str, ...] = ()) -> None:
         super().__init__()
+        teach_alt_enter()
         self.chat = ChatScreen(session, store, locations, notices)
         for theme in OWN_THEMES:
             self.register_theme(theme)
@@ -42,6 +47,12 @@ class HotslotApp(App[None]):
 
     def on_mount(self) -> None:
         self.push_screen(self.chat)
+
+    def on_ready(self) -> None:
+        if not self.is_headless:
+            # Modules and style sheets stay for good: a full collection that walks them stops the screen for 50 ms.
+            gc.collect()
+            gc.freeze()
 
     def _use_theme(self, name: str) -> None:
         self.theme = name if name in THEME_NAMES else THEME_NAMES[0]
@@ -68,6 +79,8 @@ def run_tui(
     locations: Locations, settings: Settings, notices: tuple[str, ...] = (), engine: Engine | None = None
 ) -> int:
     """Open the chat and return the exit status. Raises HotslotError, before the screen is touched, for a bad model."""
+    if sys.__stderr__ is None or not sys.__stderr__.isatty():
+        raise UsageError("The chat screen is drawn on stderr; leave it on the terminal (hotslot doctor names the log)")
     model_path = resolve_model(settings.model, locations)
     try:
         store = Store.open(locations.database_file)

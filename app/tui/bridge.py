@@ -1,4 +1,4 @@
-"""Between a turn and the screen: collects events as they come, hands them over in order about 25 times a second.
+"""Between a turn and the screen: collects events as they come, hands them over in order about 20 times a second.
 
 The turn never waits for the screen: collecting only appends. The screen never falls behind: what came while it was
 drawing is handed over in one piece, and slow drawing makes the next hand-over later, not the queue longer.
@@ -14,7 +14,11 @@ from typing import Literal
 from app.chat.events import AnswerTextStreamed, StatsUpdated, TurnEnded, TurnEvent, TurnEvents
 from app.errors import HotslotError
 
-SHORTEST_PAUSE_S = 0.04
+SHORTEST_PAUSE_S = 0.05
+TYPING_PAUSE_S = 0.1
+"""Between two hand-overs while the user types: a key that waits for less drawing is on the screen sooner."""
+TYPING_S = 0.6
+"""So long after a key the user counts as typing."""
 LONGEST_PAUSE_S = 1.0
 DRAWING_SHARE = 0.3
 """At most about this share of the event loop's time goes into drawing the answer."""
@@ -50,6 +54,7 @@ class TurnInbox:
         self._is_announced = False
         self._next_at = 0.0
         self._taken_at = 0.0
+        self._typing_until = 0.0
 
     async def run(self, events: TurnEvents) -> None:
         """Collect a whole turn; the last thing delivered is a `TurnOver`, whatever happens."""
@@ -93,11 +98,16 @@ class TurnInbox:
         self._taken_at = time.monotonic()
         return events
 
+    def note_key(self) -> None:
+        """The user typed: keys go before drawing for a while."""
+        self._typing_until = time.monotonic() + TYPING_S
+
     def note_drawn(self) -> None:
         """The screen has drawn what it took."""
         now = time.monotonic()
         spent = now - self._taken_at
-        pause = min(max(SHORTEST_PAUSE_S, spent / DRAWING_SHARE - spent), LONGEST_PAUSE_S)
+        shortest = TYPING_PAUSE_S if now < self._typing_until else SHORTEST_PAUSE_S
+        pause = min(max(shortest, spent / DRAWING_SHARE - spent), LONGEST_PAUSE_S)
         self._next_at = now + pause
         self._is_announced = False
         if self._events or self._figures is not None:

@@ -52,6 +52,7 @@ def load_model(options: EngineOptions, base_rss_bytes: int, send: Callable[[Even
     Raises CheckpointError for a folder that can't be used and BudgetError for a machine it does not fit.
     """
     started_s = time.monotonic()
+    _check(options)
     progress = LoadProgress(send)
     progress.report("opening", 0, 1)
     checkpoint = open_checkpoint(options.model_path)
@@ -60,8 +61,6 @@ def load_model(options: EngineOptions, base_rss_bytes: int, send: Callable[[Even
     default_sampling = read_sampling_defaults(folder)
     progress.report("opening", 1, 1)
 
-    if options.device == "cuda":
-        raise UsageError("this release computes on the CPU only; leave --device at auto or set it to cpu")
     machine = probe_machine(replace(options, device="cpu"), base_rss_bytes)
     budget = plan(spec, machine, options).require()
     device = torch.device(machine.device)
@@ -105,6 +104,16 @@ def load_model(options: EngineOptions, base_rss_bytes: int, send: Callable[[Even
         load_s=load_s,
         meter=Meter(),
     )
+
+
+def _check(options: EngineOptions) -> None:
+    """Refuse options that no model could be loaded with."""
+    if options.device == "cuda":
+        raise UsageError("This release computes on the CPU only; leave the device at auto or set it to cpu.")
+    if options.chunk_tokens < 1:
+        raise UsageError(f"A prefill step of {options.chunk_tokens} tokens makes no progress; use 1 or more.")
+    if options.num_threads is not None and options.num_threads < 1:
+        raise UsageError(f"{options.num_threads} threads can't compute; use 1 or more.")
 
 
 def _load_dense(

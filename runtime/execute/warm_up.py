@@ -6,14 +6,16 @@ from runtime.schedule.step_plan import PlannedSegment, StepPlan
 from runtime.spec import PAGE_TOKENS
 
 _SEQUENCE_ID = "warm-up"
+_MOST_TOKENS = 256
+"""The first answer must not wait for a longer one."""
 
 
 def warm_up(forward: Forward, chunk_tokens: int, num_pages: int) -> None:
-    """One prefill chunk of full length; counts as no use of any expert.
+    """One prefill chunk; counts as no use of any expert.
 
     Runs over the first pages and row 0, which no sequence holds yet.
     """
-    length = min(chunk_tokens, num_pages * PAGE_TOKENS)
+    length = min(chunk_tokens, num_pages * PAGE_TOKENS, _MOST_TOKENS)
     page_ids = tuple(range(-(-length // PAGE_TOKENS)))
     segment = PlannedSegment(_SEQUENCE_ID, (0,) * length, 0, page_ids, 0, (length - 1,))
     forward.run(StepPlan((segment,), (CacheMoves(reset_rows=(0,)),), is_decode=False))

@@ -60,6 +60,18 @@ def test_killed_process_ends_every_call_with_one_line(client: EngineClient) -> N
     assert not client.is_alive
 
 
+def test_a_callback_that_raises_ends_the_engine_rather_than_everything_hanging(client: EngineClient) -> None:
+    client.start()
+
+    def broken(_: object) -> None:
+        raise ValueError("broken callback")
+
+    client._dispatch = broken  # type: ignore[assignment]
+    with pytest.raises(EngineError, match="broken callback"):
+        client.load()
+    assert not client.is_alive
+
+
 def test_close_is_quick_and_twice_is_fine(client: EngineClient) -> None:
     client.start()
     started = time.monotonic()

@@ -39,12 +39,13 @@ class EngineDriver:
         self.engine.handle(command)
 
     def step(self, num_steps: int = 1) -> None:
-        """Run steps; pages, rows and queue must be sound after each."""
+        """Run steps; pages, rows, slots and queue must be sound after each."""
         for _ in range(num_steps):
             self.engine.step()
             model = self.engine._model
             assert model is not None
             model.scheduler.check_integrity()
+            model.experts.cache.check_integrity()
 
     def settle(self) -> None:
         """Step until nothing is left to do."""

@@ -1,6 +1,7 @@
 """The chat: transcript, queue, prompt, figures. Owns what is on this screen; what is said lives in `ChatSession`."""
 
-from dataclasses import fields, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from textual import events, on
@@ -16,9 +17,8 @@ from app.chat.session import ChatSession
 from app.errors import HotslotError, SettingsError
 from app.library import LocalModel, list_models
 from app.locations import Locations
-from app.messages import Conversation
+from app.messages import Conversation, Message
 from app.settings import Settings
-from app.settings_file import SettingsFile
 from app.store.conversations import Store
 from app.tui.actions import SlashCommand, bindings_of, complete_slash, parse_slash
 from app.tui.bridge import TurnInbox, TurnOver
@@ -27,6 +27,7 @@ from app.tui.display import shown
 from app.tui.screens.conversations import ConversationChoice, ConversationsScreen
 from app.tui.screens.models import ModelsScreen
 from app.tui.screens.settings import SettingsScreen
+from app.tui.settings_keeper import keep_changes
 from app.tui.themes import THEME_NAMES
 from app.tui.turn_view import TurnView
 from app.tui.widgets.code_block import CodeBlock
@@ -38,6 +39,13 @@ from app.tui.widgets.transcript import Transcript
 from app.tui.widgets.welcome import MOST_RECENT, Welcome
 
 THINKING_ORDER = {"auto": "on", "on": "off", "off": "auto"}
+
+
+@dataclass(frozen=True)
+class AwaitedConversation:
+    """Where the session goes next; None is a new chat."""
+
+    conversation: Conversation | None
 
 
 class ChatScreen(Screen[None]):
@@ -78,9 +86,11 @@ class ChatScreen(Screen[None]):
         """What runs is an answer, which can be stopped."""
         self._is_stale = False
         """Options of loading changed since the engine was asked to start."""
-        self._is_queue_held = False
-        """The last answer was stopped or failed: queued messages wait for the user."""
         self._num_code_copies = 0
+        self._awaited: AwaitedConversation | None = None
+        """Shown already; the session goes there once the engine has started."""
+        self._inbox: TurnInbox | None = None
+        """Of the turn that runs."""
 
     def compose(self) -> ComposeResult:
         yield Transcript()
@@ -127,9 +137,10 @@ class ChatScreen(Screen[None]):
         self._is_stale = False
         self._run(self.session.warm_up(), TurnView(self.transcript, self.status, None))
 
-    async def _show_conversation(self) -> None:
-        await self.transcript.show_messages(self.session.messages)
-        if not self.session.messages:
+    async def _show_conversation(self, messages: Sequence[Message] | None = None) -> None:
+        messages = self.session.messages if messages is None else messages
+        await self.transcript.show_messages(messages)
+        if not messages:
             await self.transcript.add(Welcome(self._about(), self._recent()))
         self._show_title()
 
@@ -144,7 +155,7 @@ class ChatScreen(Screen[None]):
             return []
 
     def _show_title(self) -> None:
-        conversation = self.session.conversation
+        conversation = self.session.conversation if self._awaited is None else self._awaited.conversation
         title = shown(conversation.title if conversation is not None else "New chat")
         self.prompt.border_title = title if title.plain else Content("Untitled")
         hints = []
@@ -187,7 +198,6 @@ class ChatScreen(Screen[None]):
             await self.run_action(name)
 
     async def _send(self, text: str) -> None:
-        self._is_queue_held = False
         await self.query(Welcome).remove()
         await self.transcript.add(UserBlock(text))
         await self._answer(self.session.send(text))
@@ -205,7 +215,7 @@ class ChatScreen(Screen[None]):
         self._is_busy = True
         self._is_answering = view.answer is not None
         self.status.activity = "waiting" if view.answer is not None else ""
-        inbox = TurnInbox(lambda: self.post_message(self.TurnAdvanced(inbox, view)))
+        inbox = self._inbox = TurnInbox(lambda: self.post_message(self.TurnAdvanced(inbox, view)))
         self.run_worker(inbox.run(turn), group="turn", name="turn")
         self._show_title()
         self.refresh_bindings()
@@ -222,15 +232,17 @@ class ChatScreen(Screen[None]):
 
     async def _turn_over(self, over: TurnOver, view: TurnView) -> None:
         self._is_busy = self._is_answering = False
+        self._inbox = None
         self.status.activity = ""
         self.status.load_fraction = None
         if over.refusal:
             if view.answer is not None:
                 await view.answer.remove()
             await self.transcript.add(NoticeBlock(over.refusal, "error"))
+        self._enter_awaited()
         await self.transcript.sync(self.session.messages)
-        self._is_queue_held = bool(over.refusal) or view.outcome in ("cancelled", "failed")
-        if self.queue.texts and not self._is_queue_held:
+        is_held = bool(over.refusal) or view.outcome in ("cancelled", "failed")
+        if self.queue.texts and not is_held:
             await self._send(self.queue.pop())
         elif self._is_stale:
             self._warm_up()
@@ -338,11 +350,7 @@ class ChatScreen(Screen[None]):
     # ---- conversations and models
 
     async def action_new_chat(self) -> None:
-        if self._refuse_while_running():
-            return
-        self.session.new()
-        await self._show_conversation()
-        self.prompt.focus()
+        await self._go_to(None)
 
     def action_conversations(self, query: str = "") -> None:
         conversation = self.session.conversation
@@ -357,25 +365,46 @@ class ChatScreen(Screen[None]):
             self.session.new()
             await self._show_conversation()
         if choice.opened_id is not None:
-            await self._open(choice.opened_id)
+            await self._go_to(choice.opened_id)
         elif current is not None and current.id in choice.new_titles:
             self.session.rename(choice.new_titles[current.id])
             self._show_title()
 
     @on(Welcome.ChatChosen)
     async def chat_chosen(self, event: Welcome.ChatChosen) -> None:
-        await self._open(event.conversation_id)
+        await self._go_to(event.conversation_id)
 
-    async def _open(self, conversation_id: str) -> None:
-        if self._refuse_while_running():
+    async def _go_to(self, conversation_id: str | None) -> None:
+        """Open a conversation, or begin one. While the engine starts it is shown, and opened once that is over."""
+        if self._is_answering:
+            self._refuse_while_running()
             return
         try:
-            self.session.open(conversation_id)
+            if self._is_busy:
+                conversation = None if conversation_id is None else self._store.conversation(conversation_id)
+                messages = [] if conversation is None else self._store.branch(conversation.head_id)
+                self._awaited = AwaitedConversation(conversation)
+                await self._show_conversation(messages)
+            else:
+                self._enter(conversation_id)
+                await self._show_conversation()
         except HotslotError as error:
             self._say(str(error), "error")
-            return
-        await self._show_conversation()
         self.prompt.focus()
+
+    def _enter(self, conversation_id: str | None) -> None:
+        if conversation_id is None:
+            self.session.new()
+        else:
+            self.session.open(conversation_id)
+
+    def _enter_awaited(self) -> None:
+        awaited, self._awaited = self._awaited, None
+        if awaited is not None:
+            try:
+                self._enter(awaited.conversation.id if awaited.conversation is not None else None)
+            except HotslotError as error:
+                self._say(str(error), "error")
 
     def action_models(self) -> None:
         models = list_models(self._locations)
@@ -435,11 +464,8 @@ class ChatScreen(Screen[None]):
         """Use the settings and keep what changed, leaving aside what only this run was told."""
         before = self.session.settings
         self.session.apply_settings(settings)
-        names = [f.name for f in fields(Settings) if getattr(settings, f.name) != getattr(before, f.name)]
-        file = SettingsFile(self._locations.config_file)
-        kept, _ = file.load()
         try:
-            file.save(replace(kept, **{name: getattr(settings, name) for name in names}))
+            keep_changes(self._locations.config_file, before, settings)
         except SettingsError as error:
             self._say(str(error), "error")
         self.app.post_message(self.SettingsChanged(settings))
@@ -454,6 +480,8 @@ class ChatScreen(Screen[None]):
 
     @on(TextArea.Changed)
     def prompt_changed(self) -> None:
+        if self._inbox is not None:
+            self._inbox.note_key()
         matches = complete_slash(self.prompt.text)
         if matches and self.prompt.text != "":
             names = "  ".join(f"/{action.command}" for action in matches)

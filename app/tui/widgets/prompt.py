@@ -58,7 +58,7 @@ class Prompt(TextArea):
             event.stop()
             event.prevent_default()
             self._enter()
-        elif event.key in NEWLINE_KEYS:
+        elif event.key.replace("\r", "enter") in NEWLINE_KEYS:  # xterm's modifyOtherKeys leaves the character
             event.stop()
             event.prevent_default()
             self.insert("\n")

@@ -81,8 +81,10 @@ async def settle(pilot: Pilot[None]) -> None:
 
 
 async def say(pilot: Pilot[None], text: str) -> None:
-    """Type a message and send it."""
-    await pilot.press(*text, "enter")
+    """Put a message into the prompt and send it."""
+    assert isinstance(pilot.app, HotslotApp)
+    pilot.app.chat.prompt.set_text(text)
+    await pilot.press("enter")
     await settle(pilot)
 
 

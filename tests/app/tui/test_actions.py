@@ -1,7 +1,12 @@
+import pytest
+from textual import events
+from textual._xterm_parser import XTermParser
+
 from app.tui.actions import ACTIONS, SlashCommand, bindings_of, complete_slash, key_name, parse_slash
 from app.tui.app import HotslotApp
+from app.tui.keyboard import teach_alt_enter
 from app.tui.screens.chat import ChatScreen
-from app.tui.widgets.prompt import Prompt
+from app.tui.widgets.prompt import NEWLINE_KEYS, Prompt
 
 
 def test_every_action_exists_and_no_key_means_two_things() -> None:
@@ -39,6 +44,14 @@ def test_slash_commands() -> None:
     assert parse_slash("hello") is None
     assert [action.command for action in complete_slash("/co")] == ["copy", "code"]
     assert complete_slash("hello") == []
+
+
+@pytest.mark.parametrize("sent", ["\x1b\r", "\x1b\n", "\n", "\x1b[13;2u", "\x1b[27;2;13~"])
+def test_what_terminals_send_for_a_new_line(sent: str) -> None:
+    teach_alt_enter()
+    [event] = list(XTermParser().feed(sent))
+    assert isinstance(event, events.Key)
+    assert event.key.replace("\r", "enter") in NEWLINE_KEYS
 
 
 def test_keys_are_named_for_people() -> None:

@@ -286,7 +286,7 @@ async def test_slash_commands_come_from_the_same_table(make_app: MakeApp) -> Non
 
 async def test_the_view_follows_the_end_until_the_user_scrolls_up(make_app: MakeApp) -> None:
     lines = "".join(f"line {index}\n\n" for index in range(60))
-    app = make_app((Say(lines),), tuple(Say(f"more {index}\n\n", pause_s=0.01) for index in range(60)))
+    app = make_app((Say(lines),), tuple(Say(f"more {index}\n\n", pause_s=0.002) for index in range(60)))
     async with app.run_test(size=(80, 24)) as pilot:
         await settle(pilot)
         await say(pilot, "1")

@@ -9,12 +9,13 @@ from app.settings import SETTING_FIELDS, Settings
 from app.settings_file import SettingsFile
 from app.store.conversations import Store
 from app.tui.actions import ACTIONS
+from app.tui.screens.conversations import ConversationsScreen
 from app.tui.screens.help import help_text
 from app.tui.screens.settings import SettingRow, SettingsScreen
 from app.tui.themes import THEME_NAMES
 from app.tui.widgets import transcript
 from app.tui.widgets.message_blocks import UserBlock
-from tests.app.tui.conftest import MakeApp, say, screen_text, settle, until_open, until_shown
+from tests.app.tui.conftest import GatedEngine, MakeApp, say, screen_text, settle, until_open, until_shown
 from tests.support.scripted_engine import HELLO, Say, ScriptedEngine
 
 GROUPS = list(dict.fromkeys(action.group for action in ACTIONS))
@@ -69,6 +70,24 @@ async def test_recent_chats_open_from_the_empty_screen(make_app: MakeApp, store:
         await pilot.click("RecentChat")
         await settle(pilot)
         assert "They purr." in screen_text(app)
+
+
+async def test_a_chat_opens_while_the_engine_loads(make_app: MakeApp, store: Store) -> None:
+    conversation_id = store_chat(store, "Cats", "Tell me of cats", "They purr.")
+    engine = GatedEngine(HELLO)
+    engine.end_gate.set()
+    app = make_app(engine=engine)
+    async with app.run_test(size=(100, 30)) as pilot:
+        await pilot.press("ctrl+o")
+        await until_open(pilot, ConversationsScreen)
+        await pilot.press("enter")
+        await until_shown(pilot, "They purr.")
+        await pilot.press("q", "enter")
+        engine.load_gate.set()
+        await settle(pilot)
+        await settle(pilot)
+        assert engine.requests[-1].conversation_id == conversation_id
+        assert [message.content for message in engine.requests[-1].messages] == ["Tell me of cats", "They purr.", "q"]
 
 
 async def test_renaming_and_deleting(make_app: MakeApp, store: Store) -> None:
@@ -240,16 +259,16 @@ async def test_models_that_cannot_be_used_say_why(make_app: MakeApp, locations: 
 
 
 @pytest.mark.parametrize(
-    ("size", "theme"),
+    ("size", "theme", "keys"),
     [
-        ((20, 5), "hotslot-dark"),
-        ((1, 1), "hotslot-dark"),
-        ((80, 24), "hotslot-light"),
-        ((200, 60), "ansi-dark"),
+        ((20, 5), "hotslot-dark", ("f1", "f2", "ctrl+s", "ctrl+o", "ctrl+p")),
+        ((1, 1), "hotslot-dark", ("f1",)),
+        ((80, 24), "hotslot-light", ("f1", "ctrl+o")),
+        ((200, 60), "ansi-dark", ("f2", "ctrl+p")),
     ],
 )
 async def test_every_screen_opens_at_every_size(
-    make_app: MakeApp, store: Store, size: tuple[int, int], theme: str
+    make_app: MakeApp, store: Store, size: tuple[int, int], theme: str, keys: tuple[str, ...]
 ) -> None:
     store_chat(store, "Old", "One", "Two")
     app = make_app(
@@ -258,7 +277,7 @@ async def test_every_screen_opens_at_every_size(
     async with app.run_test(size=size) as pilot:
         await settle(pilot)
         await say(pilot, "Hi there")
-        for key in ("f1", "f2", "ctrl+s", "ctrl+o", "ctrl+p"):
+        for key in keys:
             await pilot.press(key)
             await pilot.pause()
             await pilot.press("escape")

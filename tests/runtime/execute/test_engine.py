@@ -31,6 +31,7 @@ from runtime.protocol import (
 )
 from runtime.schedule.request import Sequence
 from tests.support.engine_driver import EngineDriver
+from tests.support.tiny_models import random_model, random_tokens, save_plain, tiny_config
 
 NUM_GENERATION_PROMPT_TOKENS = 10
 HELLO = (ChatMessage("user", "Hello, how are you today?"),)
@@ -247,6 +248,22 @@ def test_scores_agree_however_the_tokens_are_fed(driver: EngineDriver, tmp_path:
     assert len(list(tmp_path.iterdir())) == len(logits)
 
 
+def test_slots_and_policy_never_change_a_bit(driver: EngineDriver, demo_folder: Path, tmp_path: Path) -> None:
+    generator = torch.Generator().manual_seed(1)
+    ids = tuple(torch.randint(0, 8000, (40,), generator=generator).tolist())
+    logits = []
+    for number, knobs in enumerate(({"num_slots": 384}, {"num_slots": 4}, {"num_slots": 37, "policy": "lru"})):
+        path = tmp_path / f"{number}.safetensors"
+        options = EngineOptions(demo_folder, num_threads=1, context_tokens=512, **knobs)  # type: ignore[arg-type]
+        other = EngineDriver(options)
+        other.run(Score("bits", ids, by_decode=True, logits_path=str(path)))
+        assert other.engine._model is not None
+        other.engine._model.experts.check_integrity()
+        logits.append(load_file(path)["logits"])
+    assert torch.equal(logits[0], logits[1])
+    assert torch.equal(logits[0], logits[2])
+
+
 def test_scoring_between_chats_touches_neither(driver: EngineDriver, tmp_path: Path) -> None:
     first = driver.ask("mix1", HELLO)
     driver.send(Score("mix-score", tuple(range(100)), logits_path=str(tmp_path / "x.safetensors")))
@@ -320,6 +337,8 @@ def test_a_step_that_breaks_fails_one_request_and_the_engine_goes_on(
         ({"vram_bytes": 1024}, "BudgetError"),
         ({"context_tokens": 10**9}, "BudgetError"),
         ({"device": "cuda"}, "UsageError"),
+        ({"chunk_tokens": 0}, "UsageError"),
+        ({"num_threads": 0}, "UsageError"),
         ({"model_path": Path("/no/such/model")}, "CheckpointError"),
     ],
 )
@@ -331,6 +350,20 @@ def test_loads_that_cannot_be_are_refused_in_one_line(demo_folder: Path, options
     assert "\n" not in failed.message
     assert not any(isinstance(event, Loaded) for event in driver.events)
     assert not driver.engine.is_loaded
+
+
+def test_a_folder_without_tokenizer_scores_ids_and_says_why_it_cannot_chat(tmp_path: Path) -> None:
+    config = tiny_config()
+    save_plain(random_model(config), tmp_path)
+    driver = EngineDriver(EngineOptions(tmp_path, num_threads=1))
+    assert not driver.loaded.has_chat_template
+    scored = driver.run(Score("ids", tuple(random_tokens(config, 30))))
+    assert isinstance(scored, Scored)
+    for command in (Generate("chat", HELLO), Score("text", text="hello"), CountTokens("count", HELLO)):
+        driver.send(command)
+        (failed,) = driver.events_of(command.request_id)
+        assert isinstance(failed, Failed)
+        assert "tokenizer.json" in failed.message
 
 
 def test_limit_and_headroom(demo_folder: Path) -> None:
