@@ -124,11 +124,19 @@ class WeightFacts:
     """
 
     expert_format: ExpertFormat
+    """Of most layers."""
     record_bytes: int
+    """Of one expert; the largest where layers differ."""
     dense_params: int
     ngram_table_bytes: int
     checkpoint_bytes: int
     is_measured: bool
+    layer_formats: tuple[ExpertFormat, ...] = ()
+    """Format of each layer's experts; empty: all layers have `expert_format`."""
+
+    def format_of(self, layer: int) -> ExpertFormat:
+        """Format of one layer's experts."""
+        return self.layer_formats[layer] if self.layer_formats else self.expert_format
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,6 @@ from pathlib import Path
 
 from runtime.checkpoint.files import CheckpointFiles, read_json
 from runtime.checkpoint.inventory import Inventory, take_inventory
-from runtime.checkpoint.scales import check_scales
 from runtime.families.names import NameMap
 from runtime.families.registry import names_of, read_spec
 from runtime.record import RecordLayout
@@ -22,10 +21,10 @@ class Checkpoint:
     inventory: Inventory
 
 
-def open_checkpoint(folder: Path, reads_scales: bool = True) -> Checkpoint:
+def open_checkpoint(folder: Path) -> Checkpoint:
     """Open and check a model folder; nothing is allocated. Raises CheckpointError naming file, tensor and next step.
 
-    `reads_scales` also looks at every quantisation scale (a read of 1/9 of NVFP4 experts).
+    Reads headers only: weights, and with them scales, are checked when they are read, so that each is read once.
     """
     files = CheckpointFiles.open(Path(folder))
     spec = read_spec(files.config, str(files.folder))
@@ -35,25 +34,25 @@ def open_checkpoint(folder: Path, reads_scales: bool = True) -> Checkpoint:
         spec = replace(spec, ties_embeddings=False)
     inventory = take_inventory(files, spec, names)
     spec = replace(spec, weights=_measure(files, spec, inventory), eos_token_ids=_stop_ids(files, spec))
-    if reads_scales:
-        check_scales(files, spec, names)
     return Checkpoint(files, spec, names, inventory)
 
 
 def read_facts(folder: Path) -> ModelSpec:
     """The model in `folder`, with weight facts measured from its headers. Raises CheckpointError."""
-    return open_checkpoint(folder, reads_scales=False).spec
+    return open_checkpoint(folder).spec
 
 
 def _measure(files: CheckpointFiles, spec: ModelSpec, inventory: Inventory) -> WeightFacts:
-    layout = RecordLayout.build(spec.hidden_size, spec.moe.intermediate, inventory.expert_format)
+    formats = inventory.expert_formats
+    layouts = {name: RecordLayout.build(spec.hidden_size, spec.moe.intermediate, name) for name in set(formats)}
     return WeightFacts(
-        expert_format=inventory.expert_format,
-        record_bytes=layout.record_bytes,
+        expert_format=max(formats, key=formats.count),
+        record_bytes=max(layout.record_bytes for layout in layouts.values()),
         dense_params=inventory.dense_params,
         ngram_table_bytes=inventory.ngram_table_bytes,
         checkpoint_bytes=files.total_bytes,
         is_measured=True,
+        layer_formats=formats if len(layouts) > 1 else (),
     )
 
 

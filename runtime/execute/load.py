@@ -119,9 +119,12 @@ def _check(options: EngineOptions) -> None:
 def _load_dense(
     checkpoint: Checkpoint, source: TensorSource, device: torch.device, budget: BudgetPlan, progress: LoadProgress
 ) -> Decoder:
+    def report(done_bytes: int) -> None:
+        progress.report("dense", min(done_bytes, budget.dense_bytes - 1), budget.dense_bytes)
+
     progress.report("dense", 0, budget.dense_bytes)
     decoder = Decoder.build(
-        checkpoint.spec, source, checkpoint.names, device, torch.float32, budget.is_ngram_table_mapped
+        checkpoint.spec, source, checkpoint.names, device, torch.float32, budget.is_ngram_table_mapped, report
     )
     progress.report("dense", budget.dense_bytes, budget.dense_bytes)
     return decoder
@@ -135,17 +138,18 @@ def _load_experts(
     budget: BudgetPlan,
     progress: LoadProgress,
 ) -> SlotExperts:
-    spec, layout = checkpoint.spec, RecordLayout.of(checkpoint.spec)
+    spec, layouts = checkpoint.spec, RecordLayout.of_layers(checkpoint.spec)
 
     def report(done_bytes: int, total_bytes: int) -> None:
         progress.report("experts", done_bytes, total_bytes)
 
-    store = PinnedStore.fill(ExpertSource(source, spec, checkpoint.names), spec, layout, report)
-    pool_bytes = budget.num_slots * layout.record_bytes
+    store = PinnedStore.fill(ExpertSource(source, spec, checkpoint.names), layouts, spec.moe.num_experts, report)
+    pool_bytes = budget.num_slots * budget.slot_bytes
+    computes = {layout: ExpertCompute(layout) for layout in set(layouts)}
     progress.report("slots", 0, pool_bytes)
     experts = SlotExperts.build(
         store,
-        ExpertCompute(layout),
+        [computes[layout] for layout in layouts],
         num_slots=budget.num_slots,
         num_choices=spec.moe.num_experts_per_token,
         policy=options.policy,

@@ -3,6 +3,8 @@
 Built from a `ModelSpec`; holds dense weights only. Sequence state is in the pools, routed experts behind a protocol.
 """
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -54,10 +56,11 @@ class Decoder:
         self._embedding = weights.matrix(names.of_model("embed_tokens.weight"))
         self._head = self._embedding if spec.ties_embeddings else weights.matrix(names.lm_head)
         self._rotary = Rotary.of(spec.attention, weights.device)
-        self.layers = [
-            DecoderLayer(spec, weights, names, layer, self._ops, is_ngram_table_mapped)
-            for layer in range(spec.num_layers)
-        ]
+        self.layers: list[DecoderLayer] = []
+        for layer in range(spec.num_layers):
+            self.layers.append(DecoderLayer(spec, weights, names, layer, self._ops, is_ngram_table_mapped))
+            # What was read must not pile up beside its copies.
+            weights.source.release_pages()
         self._final_mixer = residual_of(spec, weights, FINAL_RESIDUAL, names.of_model(""), self._ops)
         self.dense_bytes = weights.num_bytes
         self.ngram_table_bytes = sum(layer.ngram.table.num_bytes for layer in self.layers if layer.ngram is not None)
@@ -72,9 +75,11 @@ class Decoder:
         device: torch.device | str,
         dtype: torch.dtype,
         is_ngram_table_mapped: bool = False,
+        on_kept: Callable[[int], None] = lambda num_bytes: None,
     ) -> "Decoder":
-        """Read and convert all dense weights. Raises CheckpointError naming what can't be used.
+        """Read and convert all dense weights, telling `on_kept` the bytes held so far; it may raise to cancel.
 
+        Raises CheckpointError naming what can't be used.
         A mapped n-gram table stays in the checkpoint's file and its rows are read as they are needed.
         """
         return cls(

@@ -6,8 +6,9 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from runtime.checkpoint.expert_source import ExpertSource, ExpertTensors, Nvfp4Matrix, PlainMatrix
+from runtime.checkpoint.expert_source import ExpertSource, ExpertTensors
 from runtime.checkpoint.facts import open_checkpoint
+from runtime.checkpoint.matrices import Nvfp4Matrix, PlainMatrix
 from runtime.checkpoint.tensors import TensorSource
 from runtime.errors import CheckpointError
 from runtime.layers.ngram_embedding import NgramTable
@@ -103,7 +104,7 @@ def test_an_expert_read_later_than_the_check_still_refuses_bad_scales(tmp_path: 
     name = "model.language_model.layers.0.mlp.experts.0.gate_proj.weight_scale"
     tensors[name].view(torch.uint8)[0, 0] = 0x7F
     save_file(tensors, file)
-    checkpoint = open_checkpoint(tmp_path, reads_scales=False)
+    checkpoint = open_checkpoint(tmp_path)
     source = ExpertSource(TensorSource(checkpoint.files), checkpoint.spec, checkpoint.names)
     with pytest.raises(CheckpointError, match="NaN"):
         source.expert(0, 0)
