@@ -178,8 +178,13 @@ class SettingField:
         noun = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}[self.kind]
         low, high = self.info.minimum, self.info.maximum
         if low is not None and high is not None:
-            return f"{noun} {'above' if self.info.is_open else 'from'} {low:g} to {high:g}"
-        return noun if low is None else f"{noun}, {low:g} or more"
+            return f"{noun} {'above' if self.info.is_open else 'from'} {_written(low)} to {_written(high)}"
+        return noun if low is None else f"{noun}, {_written(low)} or more"
+
+
+def _written(bound: float) -> str:
+    """A bound as a person types it: all digits of a whole number."""
+    return str(bound) if isinstance(bound, int) else f"{bound:g}"
 
 
 def _is_size(text: str) -> bool:

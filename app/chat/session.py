@@ -47,6 +47,7 @@ class ChatSession:
         self._starter = EngineStarter(engine)
         self._turn: Turn | None = None
         self._is_busy = False
+        self._is_warming_up = False
         self._is_cancel_asked = False
         self._new_stats: EngineStats | None = None
         engine.on_stats = self._note_stats
@@ -72,17 +73,17 @@ class ChatSession:
 
     @property
     def is_busy(self) -> bool:
-        """A turn is running."""
+        """A turn or a start of the engine is running."""
         return self._is_busy
 
     def new(self) -> None:
         """Leave this conversation; the next message begins another. Raises TurnInProgressError."""
-        self._refuse_if_busy()
+        self._refuse_if_answering()
         self._transcript.clear()
 
     def open(self, conversation_id: str) -> None:
         """Go on with a stored conversation. Raises StoreError, or TurnInProgressError."""
-        self._refuse_if_busy()
+        self._refuse_if_answering()
         self._transcript.open(conversation_id)
 
     def rename(self, title: str) -> None:
@@ -136,9 +137,13 @@ class ChatSession:
             self._is_busy = False
 
     async def warm_up(self) -> TurnEvents:
-        """Load the model before the first message. Raises HotslotError."""
+        """Load the model before the first message. Raises HotslotError.
+
+        Needs no conversation: another may be opened or begun meanwhile.
+        """
         self._refuse_if_busy()
         self._begin_turn()
+        self._is_warming_up = True
         try:
             async with aclosing(self._start_engine()) as events:
                 async for event in events:
@@ -147,7 +152,7 @@ class ChatSession:
             if not self._is_cancel_asked:
                 raise
         finally:
-            self._is_busy = False
+            self._is_busy = self._is_warming_up = False
 
     async def cancel(self) -> None:
         """Stop the turn: the engine stops within one step or chunk, and the turn ends as cancelled."""
@@ -256,6 +261,10 @@ class ChatSession:
     def _refuse_if_busy(self) -> None:
         if self._is_busy:
             raise TurnInProgressError("An answer is still coming; stop it or wait for its end.")
+
+    def _refuse_if_answering(self) -> None:
+        if not self._is_warming_up:
+            self._refuse_if_busy()
 
     def _note_stats(self, stats: EngineStats) -> None:
         self.stats = self._new_stats = stats

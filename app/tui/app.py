@@ -53,6 +53,8 @@ class HotslotApp(App[None]):
             # Modules and style sheets stay for good: a full collection that walks them stops the screen for 50 ms.
             gc.collect()
             gc.freeze()
+            # Keys are read and the screen is written by threads: each waits this long for a loop that is drawing.
+            sys.setswitchinterval(0.001)
 
     def _use_theme(self, name: str) -> None:
         self.theme = name if name in THEME_NAMES else THEME_NAMES[0]

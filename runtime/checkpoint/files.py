@@ -85,6 +85,7 @@ class CheckpointFiles:
 
 def read_json(path: Path) -> dict[str, Any]:
     """A JSON object from a small file. Raises CheckpointError naming file and position."""
+    _refuse_special_file(path)
     try:
         raw = path.read_bytes()
     except FileNotFoundError:
@@ -97,7 +98,8 @@ def read_json(path: Path) -> dict[str, Any]:
     except json.JSONDecodeError as error:
         where = f"line {error.lineno} column {error.colno}"
         raise CheckpointError(f"{path}: is not JSON ({error.msg} at {where}); {_DOWNLOAD_AGAIN}") from None
-    except (UnicodeDecodeError, RecursionError):
+    except (ValueError, RecursionError):
+        # Not UTF-8, a number of thousands of digits, or endless nesting.
         raise CheckpointError(f"{path}: is not JSON text; {_DOWNLOAD_AGAIN}") from None
     if not isinstance(value, dict):
         raise CheckpointError(f"{path}: is JSON but not an object; {_DOWNLOAD_AGAIN}")
@@ -138,6 +140,7 @@ def _weight_files(folder: Path, weight_map: dict[str, str]) -> tuple[Path, ...]:
 
 
 def _read_header(file: Path) -> list[TensorEntry]:
+    _refuse_special_file(file)
     try:
         size = file.stat().st_size
         with file.open("rb") as stream:
@@ -201,6 +204,12 @@ def _refuse_unprintable(file: Path, name: str) -> None:
     """Names end up in messages, so a name must not be able to steer a terminal."""
     if not name.isprintable():
         raise CheckpointError(f"{file}: has a tensor named {name!a}; no model has such names, {_DOWNLOAD_AGAIN}")
+
+
+def _refuse_special_file(path: Path) -> None:
+    """Reading a pipe or a device may never end."""
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise CheckpointError(f"{path}: is not an ordinary file; {_DOWNLOAD_AGAIN}")
 
 
 def _refuse_lfs_pointer(path: Path, start: bytes) -> None:

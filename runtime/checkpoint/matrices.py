@@ -1,4 +1,5 @@
-"""Weight matrices as views of the mapped files, in the format they are stored in. Refuses scales that can't be one."""
+"""Weight matrices as views of the mapped files, in the format they are stored in. Refuses scales that can't be one
+and plain weights that aren't finite."""
 
 import math
 from dataclasses import dataclass
@@ -50,7 +51,7 @@ def read_matrix(source: TensorSource, stored: StoredMatrix) -> Matrix:
     """A weight [N, K] that `stored.check` has passed. Raises CheckpointError naming the tensor of a bad scale."""
     values = source.get(stored.values.name)
     if stored.kind == "plain":
-        return PlainMatrix(values)
+        return PlainMatrix(refuse_not_finite(values, stored.values))
     assert stored.scales is not None
     scales = source.get(stored.scales.name)
     if stored.kind == "fp8":
@@ -76,7 +77,7 @@ def read_bank(source: TensorSource, stored: StoredMatrix, expert: int, num_parts
     num_experts = values.shape[0]
     runs = values[expert].chunk(num_parts)
     if stored.kind == "plain":
-        return [PlainMatrix(run) for run in runs]
+        return [PlainMatrix(refuse_not_finite(run, stored.values)) for run in runs]
     assert stored.scales is not None
     scales = source.get(stored.scales.name)
     if stored.kind == "fp8":
@@ -91,6 +92,15 @@ def read_bank(source: TensorSource, stored: StoredMatrix, expert: int, num_parts
     factors = _checked_global(own.flatten(), stored.global_scale, stored.divides).expand(num_parts)
     blocks = _checked_blocks(scales[expert].view(torch.uint8), stored.scales).chunk(num_parts)
     return [Nvfp4Matrix(*parts) for parts in zip(runs, blocks, factors.tolist(), strict=True)]
+
+
+def refuse_not_finite(values: Tensor, entry: TensorEntry) -> Tensor:
+    """The values; one NaN or infinity would turn every answer into noise, so CheckpointError names its tensor."""
+    if not bool(torch.isfinite(values).all()):
+        raise CheckpointError(
+            f"{entry.file}: tensor {entry.name} has NaN or infinity; the file is damaged, download it again"
+        )
+    return values
 
 
 def _spread(multipliers: Tensor, num_rows: int, width: int) -> Tensor:

@@ -39,10 +39,18 @@ class Admission:
         self._vocab_size = vocab_size
 
     def answer(self, request: Generate, now_s: float) -> Answer:
-        """Work for a chat request. Raises RequestError: no messages, no template, or too long (with both numbers)."""
+        """Work for a chat request.
+
+        Raises RequestError: no messages, no template, an empty or foreign prompt, or one too long (with both numbers).
+        """
         tokenizer, template = self._chat_parts()
         prompt = self._render(request)
         num_prompt = len(prompt.ids)
+        if not num_prompt:
+            raise RequestError(
+                "The model's chat template makes an empty prompt of these messages; check its chat_template.jinja."
+            )
+        self._refuse_foreign_prompt(prompt.ids)
         if num_prompt >= self._context_tokens:
             raise RequestError(
                 f"The prompt has {num_prompt} tokens, but the context holds {self._context_tokens} with the answer; "
@@ -91,6 +99,14 @@ class Admission:
             chunk_tokens=request.chunk_tokens,
         )
         return Scoring(sequence, logits_file, now_s)
+
+    def _refuse_foreign_prompt(self, ids: tuple[int, ...]) -> None:
+        highest = max(ids)
+        if highest >= self._vocab_size:
+            raise RequestError(
+                f"The prompt has token id {highest}, which is not below the model's vocabulary size "
+                f"{self._vocab_size}; tokenizer.json belongs to another model."
+            )
 
     def _score_ids(self, request: Score) -> tuple[int, ...]:
         if (request.token_ids is None) == (request.text is None):

@@ -105,6 +105,7 @@ class Engine:
         else:
             work = self._admit(model, command)
             self._work[command.request_id] = work
+            model.scheduler.free_id(command.request_id)
             model.scheduler.submit(work.sequence)
 
     @staticmethod
@@ -155,20 +156,29 @@ class Engine:
                 continue
             num_wanted += len(segment.token_ids)
             now_s = time.monotonic()
-            self._send_all(work.take(segment, rows, now_s - started_s, now_s))
-            if work.is_over:
-                self._finish(model, segment.sequence_id)
+            try:
+                self._send_all(work.take(segment, rows, now_s - started_s, now_s))
+                if work.is_over:
+                    self._finish(model, work)
+            except HotslotError as error:
+                self._fail(model, work, Failed(segment.sequence_id, str(error), type(error).__name__))
+            except Exception as error:
+                _logger.exception("a request failed")
+                self._fail(model, work, Failed(segment.sequence_id, _one_line("This answer failed", error)))
         return num_wanted
 
-    def _finish(self, model: LoadedModel, request_id: str) -> None:
-        work = self._work[request_id]
-        try:
-            event = work.finished(model.stats())
-        except HotslotError as error:
-            event = Failed(request_id, str(error), type(error).__name__)
-        del self._work[request_id]
-        model.scheduler.finish(request_id)
+    def _finish(self, model: LoadedModel, work: Work) -> None:
+        event = work.finished(model.stats())
+        del self._work[work.sequence.sequence_id]
+        model.scheduler.finish(work.sequence.sequence_id)
         self._send(event)
+
+    def _fail(self, model: LoadedModel, work: Work, failed: Failed) -> None:
+        """What was computed is sound, but the request can't go on."""
+        del self._work[failed.request_id]
+        model.scheduler.drop(failed.request_id)
+        work.discard()
+        self._send(failed)
 
     def _report(self, model: LoadedModel, now_s: float) -> None:
         if now_s - self._stats_sent_s >= _STATS_INTERVAL_S and self._work:

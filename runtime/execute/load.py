@@ -6,7 +6,7 @@ Nothing large is allocated before the plan fits. Owns the order of loading; each
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -33,7 +33,7 @@ from runtime.layers.decoder import Decoder
 from runtime.memory.budget import plan
 from runtime.memory.budget_plan import BudgetPlan
 from runtime.memory.probe import probe_machine
-from runtime.options import EngineOptions
+from runtime.options import EngineOptions, SamplingOptions
 from runtime.protocol import Event
 from runtime.record import RecordLayout
 from runtime.schedule.scheduler import Scheduler
@@ -49,42 +49,25 @@ _logger = logging.getLogger("hotslot.engine")
 def load_model(options: EngineOptions, base_rss_bytes: int, send: Callable[[Event], None]) -> LoadedModel:
     """Load the options' model. `base_rss_bytes` is what this process held before it began.
 
-    Raises CheckpointError for a folder that can't be used and BudgetError for a machine it does not fit.
+    Raises CheckpointError for a folder that can't be used, BudgetError for a machine it does not fit, UsageError for
+    options that no model could be loaded with.
     """
     started_s = time.monotonic()
     _check(options)
     progress = LoadProgress(send)
-    progress.report("opening", 0, 1)
-    checkpoint = open_checkpoint(options.model_path)
-    spec, folder = checkpoint.spec, checkpoint.files.folder
-    tokenizer, template = _load_text(folder)
-    default_sampling = read_sampling_defaults(folder)
-    progress.report("opening", 1, 1)
-
+    folder = _open_folder(options.model_path, progress)
+    spec = folder.checkpoint.spec
     machine = probe_machine(replace(options, device="cpu"), base_rss_bytes)
     budget = plan(spec, machine, options).require()
-    device = torch.device(machine.device)
     threads = ThreadPlan.build(spec, machine.num_cores, options.num_threads)
     torch.set_num_threads(threads.prefill)
-
-    source = TensorSource(checkpoint.files)
-    decoder = _load_dense(checkpoint, source, device, budget, progress)
-    experts = _load_experts(checkpoint, source, device, options, budget, progress)
+    decoder, experts = _Weights(folder.checkpoint, budget, options, progress).load()
+    device = torch.device(machine.device)
     pages = PagePool(spec, budget.num_pages, device, torch.float32)
     states = StatePool(spec, budget.num_state_rows, device)
-    source.release_pages()
     forward = Forward(decoder, pages, states, experts, device, threads)
-    progress.report("warmup", 0, 1)
-    warm_up(forward, options.chunk_tokens, budget.num_pages)
-    experts.clear()
-    progress.report("warmup", 1, 1)
-
+    _warm_up(forward, experts, options, budget, progress)
     held_bytes = decoder.dense_bytes + experts.pool.nbytes + pages.num_bytes + states.num_bytes
-    memory = DeviceMemory(budget.limit_bytes, held_bytes + budget.workspace_bytes)
-    scheduler = Scheduler(SequenceCache(budget.num_pages, budget.num_state_rows), options.chunk_tokens)
-    stop_ids = {*spec.eos_token_ids}
-    if tokenizer is not None and END_OF_TURN in tokenizer.special_ids:
-        stop_ids.add(tokenizer.special_ids[END_OF_TURN])
     load_s = time.monotonic() - started_s
     _logger.info("loaded %s in %.2f s, %d slots", spec.name, load_s, budget.num_slots)
     return LoadedModel(
@@ -94,20 +77,19 @@ def load_model(options: EngineOptions, base_rss_bytes: int, send: Callable[[Even
         context_tokens=budget.context_tokens,
         forward=forward,
         experts=experts,
-        scheduler=scheduler,
-        admission=Admission(tokenizer, template, frozenset(stop_ids), budget.context_tokens, spec.vocab_size),
-        memory=memory,
+        scheduler=Scheduler(SequenceCache(budget.num_pages, budget.num_state_rows), options.chunk_tokens),
+        admission=folder.admission(budget.context_tokens),
+        memory=DeviceMemory(budget.limit_bytes, held_bytes + budget.workspace_bytes),
         overlap=overlap.applies(options.overlap, machine.device, is_decode=True, num_gpus=0, experts_on_gpu=False),
-        tokenizer=tokenizer,
-        template=template,
-        default_sampling=default_sampling,
+        tokenizer=folder.tokenizer,
+        template=folder.template,
+        default_sampling=folder.default_sampling,
         load_s=load_s,
         meter=Meter(),
     )
 
 
 def _check(options: EngineOptions) -> None:
-    """Refuse options that no model could be loaded with."""
     if options.device == "cuda":
         raise UsageError("This release computes on the CPU only; leave the device at auto or set it to cpu.")
     if options.chunk_tokens < 1:
@@ -116,53 +98,95 @@ def _check(options: EngineOptions) -> None:
         raise UsageError(f"{options.num_threads} threads can't compute; use 1 or more.")
 
 
-def _load_dense(
-    checkpoint: Checkpoint, source: TensorSource, device: torch.device, budget: BudgetPlan, progress: LoadProgress
-) -> Decoder:
-    def report(done_bytes: int) -> None:
-        progress.report("dense", min(done_bytes, budget.dense_bytes - 1), budget.dense_bytes)
+@dataclass(frozen=True)
+class _Folder:
+    """What a model folder holds beside weights. No tokenizer, no template: such a model can still score ids."""
 
-    progress.report("dense", 0, budget.dense_bytes)
-    decoder = Decoder.build(
-        checkpoint.spec, source, checkpoint.names, device, torch.float32, budget.is_ngram_table_mapped, report
-    )
-    progress.report("dense", budget.dense_bytes, budget.dense_bytes)
-    return decoder
+    checkpoint: Checkpoint
+    tokenizer: Tokenizer | None
+    template: ChatTemplate | None
+    default_sampling: SamplingOptions
 
-
-def _load_experts(
-    checkpoint: Checkpoint,
-    source: TensorSource,
-    device: torch.device,
-    options: EngineOptions,
-    budget: BudgetPlan,
-    progress: LoadProgress,
-) -> SlotExperts:
-    spec, layouts = checkpoint.spec, RecordLayout.of_layers(checkpoint.spec)
-
-    def report(done_bytes: int, total_bytes: int) -> None:
-        progress.report("experts", done_bytes, total_bytes)
-
-    store = PinnedStore.fill(ExpertSource(source, spec, checkpoint.names), layouts, spec.moe.num_experts, report)
-    pool_bytes = budget.num_slots * budget.slot_bytes
-    computes = {layout: ExpertCompute(layout) for layout in set(layouts)}
-    progress.report("slots", 0, pool_bytes)
-    experts = SlotExperts.build(
-        store,
-        [computes[layout] for layout in layouts],
-        num_slots=budget.num_slots,
-        num_choices=spec.moe.num_experts_per_token,
-        policy=options.policy,
-        num_ring_slots=budget.num_ring_slots,
-        device=device,
-    )
-    progress.report("slots", pool_bytes, pool_bytes)
-    return experts
+    def admission(self, context_tokens: int) -> Admission:
+        """Requests end at the checkpoint's own stop ids and at the end of a chat turn."""
+        spec = self.checkpoint.spec
+        stop_ids = set(spec.eos_token_ids)
+        if self.tokenizer is not None and END_OF_TURN in self.tokenizer.special_ids:
+            stop_ids.add(self.tokenizer.special_ids[END_OF_TURN])
+        return Admission(self.tokenizer, self.template, frozenset(stop_ids), context_tokens, spec.vocab_size)
 
 
-def _load_text(folder: Path) -> tuple[Tokenizer | None, ChatTemplate | None]:
-    """None for what the folder does not have; such a model can still score."""
-    if not (folder / TOKENIZER_FILE).exists():
-        return None, None
-    tokenizer = Tokenizer.load(folder)
-    return tokenizer, ChatTemplate.load(folder, tokenizer)
+def _open_folder(path: Path, progress: LoadProgress) -> _Folder:
+    progress.report("opening", 0, 1)
+    checkpoint = open_checkpoint(path)
+    folder = checkpoint.files.folder
+    tokenizer = Tokenizer.load(folder) if (folder / TOKENIZER_FILE).exists() else None
+    template = None if tokenizer is None else ChatTemplate.load(folder, tokenizer)
+    default_sampling = read_sampling_defaults(folder)
+    progress.report("opening", 1, 1)
+    return _Folder(checkpoint, tokenizer, template, default_sampling)
+
+
+class _Weights:
+    """Reads dense weights and experts from the mapped files, which are let go afterwards."""
+
+    def __init__(
+        self, checkpoint: Checkpoint, budget: BudgetPlan, options: EngineOptions, progress: LoadProgress
+    ) -> None:
+        self._checkpoint = checkpoint
+        self._source = TensorSource(checkpoint.files)
+        self._budget = budget
+        self._options = options
+        self._progress = progress
+
+    def load(self) -> tuple[Decoder, SlotExperts]:
+        decoder, experts = self._dense(), self._experts()
+        self._source.release_pages()
+        return decoder, experts
+
+    def _dense(self) -> Decoder:
+        total_bytes = self._budget.dense_bytes
+        self._progress.report("dense", 0, total_bytes)
+        decoder = Decoder.build(
+            self._checkpoint.spec,
+            self._source,
+            self._checkpoint.names,
+            self._budget.device,
+            torch.float32,
+            self._budget.is_ngram_table_mapped,
+            lambda done_bytes: self._progress.report("dense", min(done_bytes, total_bytes - 1), total_bytes),
+        )
+        self._progress.report("dense", total_bytes, total_bytes)
+        return decoder
+
+    def _experts(self) -> SlotExperts:
+        spec, layouts = self._checkpoint.spec, RecordLayout.of_layers(self._checkpoint.spec)
+
+        def report(done_bytes: int, total_bytes: int) -> None:
+            self._progress.report("experts", done_bytes, total_bytes)
+
+        source = ExpertSource(self._source, spec, self._checkpoint.names)
+        store = PinnedStore.fill(source, layouts, spec.moe.num_experts, report)
+        computes = {layout: ExpertCompute(layout) for layout in set(layouts)}
+        self._progress.report("slots", 0, self._budget.slots_bytes)
+        experts = SlotExperts.build(
+            store,
+            [computes[layout] for layout in layouts],
+            num_slots=self._budget.num_slots,
+            num_choices=spec.moe.num_experts_per_token,
+            policy=self._options.policy,
+            num_ring_slots=self._budget.num_ring_slots,
+            device=self._budget.device,
+        )
+        self._progress.report("slots", self._budget.slots_bytes, self._budget.slots_bytes)
+        return experts
+
+
+def _warm_up(
+    forward: Forward, experts: SlotExperts, options: EngineOptions, budget: BudgetPlan, progress: LoadProgress
+) -> None:
+    """The first answer pays for no lazy initialisation, and finds every slot empty."""
+    progress.report("warmup", 0, 1)
+    warm_up(forward, options.chunk_tokens, budget.num_pages)
+    experts.clear()
+    progress.report("warmup", 1, 1)

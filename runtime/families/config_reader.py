@@ -3,6 +3,7 @@
 Refuses: missing values without a default, wrong types, values outside a stated choice or range. Never guesses.
 """
 
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -34,16 +35,17 @@ class ConfigReader:
         if isinstance(value, bool) or not isinstance(value, int):
             raise self.refuse(key, f"is {value!r}; a whole number is needed")
         if value < minimum:
-            raise self.refuse(key, f"is {value}; at least {minimum} is needed")
+            raise self.refuse(key, f"is {_short(value)}; at least {minimum} is needed")
         if value > maximum:
-            raise self.refuse(key, f"is {value}; at most {maximum} makes sense")
+            raise self.refuse(key, f"is {_short(value)}; at most {maximum} makes sense")
         return value
 
     def number(self, key: str, default: float | None = None) -> float:
         """A finite number above 0."""
         value = self._get(key, default)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
-            raise self.refuse(key, f"is {value!r}; a number above 0 is needed")
+        # The largest float as bound, not infinity: an integer may lie between them.
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= sys.float_info.max:
+            raise self.refuse(key, f"is {_short(value)}; a number above 0 is needed")
         return float(value)
 
     def flag(self, key: str, default: bool) -> bool:
@@ -61,11 +63,14 @@ class ConfigReader:
         return str(value)
 
     def integers(self, key: str, default: Sequence[int] = ()) -> tuple[int, ...]:
-        """A list of whole numbers, or a single one; null counts as missing."""
+        """A list of whole numbers from 0, or a single one; null counts as missing."""
         value = self._values.get(key)
         items = list(default) if value is None else value if isinstance(value, list) else [value]
         if any(isinstance(item, bool) or not isinstance(item, int) for item in items):
             raise self.refuse(key, f"is {value!r}; whole numbers are needed")
+        for item in items:
+            if not 0 <= item <= MAX_INTEGER:
+                raise self.refuse(key, f"has {_short(item)}; numbers from 0 to {MAX_INTEGER} make sense")
         return tuple(items)
 
     def words(self, key: str) -> tuple[str, ...] | None:
@@ -91,3 +96,9 @@ class ConfigReader:
         if default is None:
             raise self.refuse(key, "is missing; the config.json that belongs to the weights has it")
         return default
+
+
+def _short(value: Any) -> str:
+    """The value as a message can show it: a number may have thousands of digits."""
+    text = repr(value)
+    return text if len(text) <= 40 else f"{text[:40]}…"

@@ -15,6 +15,9 @@ from runtime.spec import HyperConnectionSpec, IndexerSpec, LayerKind, ModelSpec,
 _SPARSE_NAMES = ("full_attention", "indexed_attention", "qwen_sparse_attention")
 """Names found in checkpoints for one and the same layer: attention over the tokens its indexer selects."""
 
+_MAX_NGRAM_HEADS = 1024
+"""Of all n-gram layers together: each costs the search for a prime."""
+
 
 def read_spec(config: Mapping[str, Any], source: str) -> ModelSpec:
     """The model that `config` describes. Raises ConfigError naming the value."""
@@ -84,6 +87,12 @@ def _ngram(
         seed=text.integer("seed", 1234, minimum=0),
         break_token_id=stop_ids[0],
     )
+    if len(spec.layer_indices) * spec.num_heads > _MAX_NGRAM_HEADS:
+        raise text.refuse(
+            "heads_per_ngram",
+            f"is {spec.heads_per_ngram}, with ngram_size {spec.ngram_size} and {len(spec.layer_indices)} layers "
+            f"{len(spec.layer_indices) * spec.num_heads} heads; at most {_MAX_NGRAM_HEADS} make sense",
+        )
     if spec.embed_dim % spec.num_heads:
         raise text.refuse("ple_embed_dim", f"is {spec.embed_dim}; the {spec.num_heads} n-gram heads must divide it")
     return spec

@@ -68,6 +68,8 @@ def attention(
     head_dim = text.integer("head_dim", head_dim or text.integer("hidden_size") // num_heads)
     rope = _rope_section(text)
     share = (rope if rope.has("partial_rotary_factor") else text).number("partial_rotary_factor", rotary_share)
+    if share > 1:
+        raise rope.refuse("partial_rotary_factor", f"is {share}; at most 1 makes sense")
     rotary_dims = int(head_dim * share)
     if rotated(rotary_dims) > head_dim:
         raise rope.refuse("partial_rotary_factor", f"rotates {rotated(rotary_dims)} dims; a head has {head_dim}")

@@ -1,4 +1,7 @@
-"""Dense weights on their way from checkpoint to layer: dequantised and converted once, counted in bytes."""
+"""Dense weights on their way from checkpoint to layer: dequantised and converted once, counted in bytes.
+
+Refuses values that are not finite, by tensor name.
+"""
 
 from collections.abc import Callable
 
@@ -6,7 +9,7 @@ import torch
 from torch import Tensor
 
 from runtime.checkpoint.formats import find_matrix
-from runtime.checkpoint.matrices import Fp8Matrix, Matrix, Nvfp4Matrix, read_matrix
+from runtime.checkpoint.matrices import Fp8Matrix, Matrix, Nvfp4Matrix, read_matrix, refuse_not_finite
 from runtime.checkpoint.tensors import TensorSource
 from runtime.kernels.torch_ops import fp8, nvfp4
 
@@ -36,7 +39,7 @@ class DenseWeights:
         """A copy in compute dtype, not counted: for the caller to reorder and then `keep`."""
         stored = find_matrix(self.source.files, name.removesuffix(".weight"))
         if stored.kind == "plain":
-            return self.source.get(name).to(device=self.device, dtype=self.dtype, copy=True)
+            return self._get(name, self.dtype)
         return self._dequantise(read_matrix(self.source, stored))
 
     def keep(self, tensor: Tensor) -> Tensor:
@@ -53,7 +56,7 @@ class DenseWeights:
 
     def read_norm_scale(self, name: str) -> Tensor:
         """What an RMS norm multiplies by, fp32 [D]: 1 + weight or the weight itself. Not counted."""
-        return self.source.get(name).to(device=self.device, dtype=torch.float32) + self._norm_offset
+        return self._get(name, torch.float32) + self._norm_offset
 
     def norm_scale(self, name: str, num_groups: int | None = None) -> Tensor:
         """The same, kept: [D], or [groups, D // groups]."""
@@ -66,7 +69,11 @@ class DenseWeights:
 
     def vector(self, name: str) -> Tensor:
         """A 1-D tensor in fp32."""
-        return self.keep(self.source.get(name).to(device=self.device, dtype=torch.float32, copy=True))
+        return self.keep(self._get(name, torch.float32))
+
+    def _get(self, name: str, dtype: torch.dtype) -> Tensor:
+        values = self.source.get(name).to(device=self.device, dtype=dtype, copy=True)
+        return refuse_not_finite(values, self.source.files.find(name))
 
     def _dequantise(self, matrix: Matrix) -> Tensor:
         """A few rows at a time, so that no large matrix exists in fp32 beside its result."""

@@ -134,6 +134,12 @@ class Scheduler:
         else:
             self._end(sequence)
 
+    def free_id(self, sequence_id: str) -> None:
+        """A finished sequence of this id that still closes gives its last step up."""
+        sequence = self._running.get(sequence_id)
+        if sequence is not None and sequence.phase == "closing":
+            self._end(sequence)
+
     def abandon(self) -> list[str]:
         """A step failed midway: end what runs and forget what is saved, since neither can be trusted.
 

@@ -65,11 +65,11 @@ class ChatTemplate:
         try:
             config = json.loads(config_path.read_bytes()) if config_path.is_file() else {}
             source = path.read_text("utf-8") if path.is_file() else _configured_source(config.get("chat_template"))
-        except (OSError, ValueError, AttributeError, TypeError, KeyError) as error:
+            names = {name: _spelling(config[name]) for name in _NAMED_TOKENS if config.get(name)}
+        except (OSError, ValueError, AttributeError, TypeError, KeyError, RecursionError) as error:
             raise CheckpointError(f"{config_path} or {path.name} can't be read ({_one_line(error)})") from None
         if source is None:
             return None
-        names = {name: _spelling(config[name]) for name in _NAMED_TOKENS if config.get(name)}
         return cls(source, str(path if path.is_file() else config_path), tokenizer, names)
 
     def encode(

@@ -44,7 +44,7 @@ class Tokenizer:
             raise CheckpointError(f"{path} is missing; download the model again") from None
         except OSError as error:
             raise CheckpointError(f"{path} can't be read ({error.strerror}); check its permissions") from None
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             reason = " ".join(f"{type(error).__name__}: {error}".split())
             raise CheckpointError(f"{path} is not a tokenizer file ({reason}); download it again") from None
         return cls(document, hashlib.sha256(content).hexdigest(), str(path))
@@ -76,10 +76,22 @@ def _add_configured_tokens(added: list[dict[str, Any]], config_path: Path) -> No
     if not config_path.is_file():
         return
     known = {entry["id"] for entry in added} | {entry["content"] for entry in added}
-    decoder = json.loads(config_path.read_bytes()).get("added_tokens_decoder") or {}
-    for token_id, entry in decoder.items():
-        if int(token_id) not in known and entry["content"] not in known:
-            added.append({"id": int(token_id), "content": entry["content"]})
+    for token_id, content in _configured_tokens(config_path):
+        if token_id not in known and content not in known:
+            added.append({"id": token_id, "content": content})
+
+
+def _configured_tokens(config_path: Path) -> list[tuple[int, str]]:
+    try:
+        decoder = json.loads(config_path.read_bytes()).get("added_tokens_decoder") or {}
+        return [(int(token_id), str(entry["content"])) for token_id, entry in decoder.items()]
+    except OSError as error:
+        raise CheckpointError(f"{config_path} can't be read ({error.strerror}); check its permissions") from None
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        raise CheckpointError(
+            f"{config_path} is not a tokenizer's configuration ({reason}); download it again"
+        ) from None
 
 
 def _without_special_tokens(document: dict[str, Any], source: str) -> BpeTokenizer:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import ClassVar
 
 from textual import events, on
@@ -15,7 +16,7 @@ from textual.widgets import Footer, TextArea
 from app.chat.events import TurnEvents, UserMessageStored
 from app.chat.session import ChatSession
 from app.errors import HotslotError, SettingsError
-from app.library import LocalModel, list_models
+from app.library import LocalModel, list_models, resolve_model
 from app.locations import Locations
 from app.messages import Conversation, Message
 from app.settings import Settings
@@ -413,10 +414,13 @@ class ChatScreen(Screen[None]):
     def _model_chosen(self, model: LocalModel | None) -> None:
         if model is None or model.path == self.session.model_path:
             return
-        self.session.set_model(model.path)
-        self.status.model = model.name
+        self._use_model(model.path)
         self._change_settings(replace(self.session.settings, model=model.name))
         self._say(f"{model.name} answers from the next message on.")
+
+    def _use_model(self, path: Path) -> None:
+        self.session.set_model(path)
+        self.status.model = path.name
 
     def _refuse_while_running(self) -> bool:
         if self._is_busy:
@@ -430,9 +434,16 @@ class ChatScreen(Screen[None]):
         self.app.push_screen(screen, self._settings_chosen)
 
     def _settings_chosen(self, settings: Settings | None) -> None:
-        if settings is not None and settings != self.session.settings:
-            self._change_settings(settings)
-            self._say("Settings saved.")
+        if settings is None or settings == self.session.settings:
+            return
+        if settings.model != self.session.settings.model:
+            try:
+                self._use_model(resolve_model(settings.model, self._locations))
+            except HotslotError as error:
+                self._say(str(error), "error")
+                settings = replace(settings, model=self.session.settings.model)
+        self._change_settings(settings)
+        self._say("Settings saved.")
 
     def action_toggle_thinking(self) -> None:
         settings = self.session.settings

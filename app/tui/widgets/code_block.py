@@ -4,7 +4,7 @@ import asyncio
 
 from textual import events, work
 from textual.app import ComposeResult
-from textual.containers import Vertical
+from textual.containers import Horizontal, Vertical
 from textual.content import Content
 from textual.message import Message
 from textual.widgets import Static
@@ -15,14 +15,17 @@ LONGEST_COLOURED_CHARS = 40_000
 """Colouring more than this costs more than it helps."""
 
 
-class CodeHeader(Static):
+class CodeHeader(Horizontal):
     """Language on the left, 'copy' on the right; a click copies."""
 
     class Clicked(Message):
         """The header was clicked."""
 
     def __init__(self, language: str) -> None:
-        super().__init__(Content(language or "code"), markup=False, classes="code-header")
+        super().__init__(
+            Static(Content(language or "code"), markup=False, classes="code-language"),
+            Static(Content("copy"), markup=False, classes="code-copy"),
+        )
 
     def on_click(self, event: events.Click) -> None:
         event.stop()
@@ -36,8 +39,10 @@ class CodeBlock(Vertical):
     CodeBlock {
         height: auto;
         background: $code-background;
-        .code-header { height: 1; padding: 0 1; color: $text-muted; background: $code-header-background; }
-        .code-header:hover { color: $text; text-style: underline; }
+        CodeHeader { height: 1; padding: 0 1; color: $text-muted; background: $code-header-background; }
+        CodeHeader:hover { color: $text; }
+        .code-language { width: 1fr; }
+        .code-copy { width: auto; }
         PlainText, .code-body { padding: 0 1; height: auto; width: 1fr; color: $foreground; background: transparent; }
     }
     """

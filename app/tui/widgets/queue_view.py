@@ -82,7 +82,7 @@ class QueuedText(Static):
     """A click takes the message back into the prompt."""
 
     def __init__(self, index: int, text: str) -> None:
-        super().__init__(Content("⧗ ") + shown(text[:LONGEST_SHOWN]), markup=False)
+        super().__init__(Content("» ") + shown(text[:LONGEST_SHOWN]), markup=False)
         self._index = index
         self.tooltip = Content("Waits for the answer; click or F9 to edit it")
 

@@ -139,6 +139,23 @@ async def test_cancel_while_loading(store: Store) -> None:
     assert end_of(await say(session, "next")).outcome == "stop"
 
 
+async def test_conversations_open_while_the_engine_warms_up(store: Store) -> None:
+    first = session_of(ScriptedEngine(), store)
+    await say(first, "hi")
+    assert first.conversation is not None
+    session = session_of(ScriptedEngine(), store)
+    async for event in session.warm_up():
+        if isinstance(event, EngineStarting):
+            session.open(first.conversation.id)
+            assert [message.content for message in session.messages] == ["hi", "Hello there.\n"]
+            session.new()
+            assert session.messages == ()
+            with pytest.raises(TurnInProgressError):
+                await say(session, "too early")
+    session.open(first.conversation.id)
+    assert end_of(await say(session, "and?")).outcome == "stop"
+
+
 async def test_abandoned_turn_keeps_what_was_said(store: Store) -> None:
     engine = ScriptedEngine((Say("part"), Hang()), HELLO)
     session = session_of(engine, store)

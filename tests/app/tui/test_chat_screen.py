@@ -149,7 +149,7 @@ async def test_messages_written_meanwhile_wait_and_are_sent_in_order(make_app: M
         await pilot.press("1", "enter", "2", "enter", "3", "enter", "4", "enter")
         assert app.chat.queue.texts == ("2", "3", "4")
         await pilot.pause()
-        assert "⧗ 3" in screen_text(app)
+        assert "» 3" in screen_text(app)
         await pilot.press("f9")
         assert app.chat.prompt.text == "4"
         app.chat.prompt.text = ""
@@ -181,7 +181,7 @@ async def test_typing_is_possible_while_the_engine_loads_and_is_sent_after(make_
     async with app.run_test(size=(100, 30)) as pilot:
         await pilot.press("h", "i", "enter")
         assert app.chat.queue.texts == ("hi",)
-        assert "⧗ hi" in screen_text(app)
+        assert "» hi" in screen_text(app)
         engine.load_gate.set()
         await settle(pilot)
         await settle(pilot)

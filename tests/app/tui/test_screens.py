@@ -1,6 +1,8 @@
 from pathlib import Path
+from typing import Any
 
 import pytest
+from textual.screen import Screen
 from textual.widgets import Input, OptionList, Select, Static, Switch
 
 from app.locations import Locations
@@ -31,7 +33,7 @@ def store_chat(store: Store, title: str, *texts: str) -> str:
     return conversation.id
 
 
-def row_of(screen: SettingsScreen, name: str) -> SettingRow:
+def row_of(screen: Screen[Any], name: str) -> SettingRow:
     return next(row for row in screen.query(SettingRow) if row.field.name == name)
 
 
@@ -176,6 +178,23 @@ async def test_settings_are_generated_checked_and_saved(make_app: MakeApp, locat
         expected = Settings(temperature=0.25, thinking="off", overlap=False, theme="hotslot-light")
         assert app.chat.session.settings == expected
         assert SettingsFile(locations.config_file).load() == (expected, None)
+
+
+async def test_another_model_from_the_settings(make_app: MakeApp, locations: Locations) -> None:
+    (locations.models_dir / "other").mkdir(parents=True)
+    engine = ScriptedEngine(HELLO)
+    app = make_app(engine=engine)
+    async with app.run_test(size=(100, 40)) as pilot:
+        await settle(pilot)
+        for name in ("nowhere", "other"):
+            await pilot.press("ctrl+s")
+            await until_open(pilot, SettingsScreen)
+            row_of(app.screen, "model").query_one(Input).value = name
+            await pilot.press("ctrl+s")
+            await settle(pilot)
+            await until_shown(pilot, "There is no model 'nowhere'")
+        assert app.chat.session.settings.model == "other"
+        assert engine.starts[-1].model_path == locations.models_dir / "other"
 
 
 async def test_settings_say_why_overlap_declines_and_what_restarts(make_app: MakeApp) -> None:

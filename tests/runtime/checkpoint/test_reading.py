@@ -110,6 +110,17 @@ def test_an_expert_read_later_than_the_check_still_refuses_bad_scales(tmp_path: 
         source.expert(0, 0)
 
 
+def test_a_plain_expert_with_nan_is_refused_by_name(tmp_path: Path) -> None:
+    model = random_model(tiny_config())
+    name = "model.layers.1.mlp.experts.down_proj"
+    with torch.no_grad():
+        model.state_dict()[name][2, 0, 0] = float("nan")
+    source = experts_of(save_fused(model, tmp_path))
+    source.expert(1, 1)
+    with pytest.raises(CheckpointError, match=r"layers\.1\.mlp\.experts\.down_proj has NaN"):
+        source.expert(1, 2)
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32, torch.float8_e4m3fn])
 @pytest.mark.parametrize("is_mapped", [False, True])
 def test_table_rows_are_gathered_as_stored(dtype: torch.dtype, is_mapped: bool, tmp_path: Path) -> None:

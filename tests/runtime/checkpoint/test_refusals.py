@@ -1,6 +1,7 @@
 """Bad checkpoints: one line that names the file, the tensor where there is one, and what to do."""
 
 import json
+import os
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -123,6 +124,14 @@ def overlap_tensors(folder: Path) -> None:
     file.write_bytes(struct.pack("<Q", len(new)) + new + raw[8 + size :])
 
 
+def make_pipe(name: str) -> Breakage:
+    def break_it(folder: Path) -> None:
+        (folder / name).unlink()
+        os.mkfifo(folder / name)
+
+    return break_it
+
+
 SHARD = "model-00002-of-00008.safetensors"
 LFS = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a21\nsize 12345\n"
 INDEX = "model.safetensors.index.json"
@@ -148,6 +157,13 @@ CASES: dict[str, tuple[str, Breakage, list[str]]] = {
     "no config": ("plain", remove("config.json"), ["config.json", "missing"]),
     "config not JSON": ("plain", write("config.json", b"{ vocab: 3"), ["config.json", "not JSON", "line 1"]),
     "config binary": ("plain", write("config.json", b"\xff\xfe\x00"), ["config.json", "not JSON"]),
+    "config with an endless number": (
+        "plain",
+        write("config.json", b'{"vocab_size": ' + b"9" * 5000 + b"}"),
+        ["config.json", "not JSON"],
+    ),
+    "config a pipe": ("plain", make_pipe("config.json"), ["config.json", "not an ordinary file"]),
+    "weights a pipe": ("plain", make_pipe(WEIGHTS), [WEIGHTS, "not an ordinary file"]),
     "config a list": ("plain", write("config.json", b"[]"), ["config.json", "not an object"]),
     "unknown architecture": ("plain", edit_config(model_type="llama"), ["model_type", "llama", "qwen4_exp"]),
     "index not JSON": ("sharded", write(INDEX, b"nope"), [INDEX, "not JSON"]),

@@ -8,6 +8,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from runtime.execute.scoring import LogitsFile
 from runtime.options import EngineOptions, SamplingOptions
 from runtime.protocol import (
     Cancel,
@@ -328,6 +329,33 @@ def test_a_step_that_breaks_fails_one_request_and_the_engine_goes_on(
     finished = driver.events_of("break2")[-1]
     assert isinstance(finished, Finished)
     assert finished.generated_ids == expected
+
+
+def test_a_failure_outside_the_model_costs_nobody_else_anything(
+    driver: EngineDriver, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    expected = driver.ask("outside0", HELLO)
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LogitsFile, "append", full)
+        failed = driver.run(Score("outside1", (1, 2, 3), logits_path=str(tmp_path / "x.safetensors")))
+    assert isinstance(failed, Failed)
+    assert "No space left" in failed.message
+    assert list(tmp_path.iterdir()) == []
+    again = driver.ask("outside2", HELLO)
+    assert again.generated_ids == expected.generated_ids
+    assert again.usage.cached_tokens > 0
+
+
+def test_an_id_may_be_used_again_at_once(driver: EngineDriver) -> None:
+    for number in (1, 2):
+        driver.send(Generate("same", HELLO, SamplingOptions(max_tokens=2), thinking=False))
+        while sum(isinstance(event, Finished) for event in driver.events_of("same")) < number:
+            driver.step()
+    driver.settle()
 
 
 @pytest.mark.parametrize(

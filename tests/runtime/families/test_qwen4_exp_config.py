@@ -71,6 +71,10 @@ def test_ngram_layers_count_from_one_in_the_config() -> None:
         ("eos_token_id", None),
         ("norm_topk_prob", "yes"),
         ("rms_norm_eps", float("nan")),
+        ("rms_norm_eps", 10**400),
+        ("hidden_size", 10**3000),
+        ("eos_token_id", -1),
+        ("eos_token_id", 10**30),
         ("tie_word_embeddings", "maybe"),
     ],
 )
@@ -81,10 +85,23 @@ def test_values_without_math_are_refused_by_name(key: str, value: Any) -> None:
     assert key in message
     assert "models/tiny" in message
     assert "\n" not in message
+    assert len(message) < 200
+
+
+def test_more_ngram_heads_than_primes_can_be_found_for_are_refused() -> None:
+    with pytest.raises(ConfigError, match="heads_per_ngram"):
+        read_spec(text_config(heads_per_ngram=2**20, ple_embed_dim=2**21, ngram_vocab_size_base=2**31), "m")
 
 
 @pytest.mark.parametrize(
-    ("key", "value"), [("rope_type", "longrope"), ("partial_rotary_factor", 2.0), ("rope_theta", None)]
+    ("key", "value"),
+    [
+        ("rope_type", "longrope"),
+        ("partial_rotary_factor", 2.0),
+        ("partial_rotary_factor", 1e308),
+        ("rope_theta", None),
+        ("rope_theta", 10**400),
+    ],
 )
 def test_rope_values_are_refused_by_name(key: str, value: Any) -> None:
     rope = {**text_config()["rope_parameters"], key: value}

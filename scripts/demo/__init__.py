@@ -1,0 +1,1 @@
+"""Everything behind scripts/train_demo.py: data generators, the trainable model, training, NVFP4 export, evaluation."""

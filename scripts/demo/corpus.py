@@ -1,0 +1,62 @@
+"""Owns the corpus stage: the teacher writes chats on one GPU, the CPUs filter them."""
+
+import os
+import random
+import time
+from multiprocessing import Pool
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from demo import teacher as teaching
+from demo.data.prompts import PromptWriter
+from demo.data.teacher_text import Chat, best_chats, make_prompts, parse_chat, write_chats
+from demo.teacher import IM_START
+
+TEXT = Path(__file__).parent / "text"
+NUM_PROMPTS = 700_000
+CONTEXT = 288
+
+_tokenizer = None
+
+
+def run_corpus(gguf: Path, out: Path, seconds: float, rows: int, seed: int) -> None:
+    began = time.time()
+    torch.manual_seed(seed)
+    tensors, fields = teaching.read_gguf(gguf)
+    tokenizer = teaching.read_tokenizer(fields)
+    prompts = make_prompts(random.Random(seed), PromptWriter(TEXT), tokenizer, NUM_PROMPTS)
+    print(f"prompts after {time.time() - began:.0f} s", flush=True)
+    tags = [tokenizer.encode(f"\n<|im_start|>{role}\n").ids for role in ("assistant", "user")]
+    model = teaching.Teacher(tensors, rows, CONTEXT, "cuda", torch.bfloat16)
+    streams = teaching.Streams(model, prompts, (tags[0], tags[1]), num_steps=int(seconds * 70))
+    tokens, scores = teaching.generate(model, streams, tokenizer.encode(teaching.SYSTEM).ids, seconds)
+    print(f"generated after {time.time() - began:.0f} s", flush=True)
+    out.mkdir(parents=True, exist_ok=True)
+    tokenizer.save(str(out / "teacher-tokenizer.json"))
+    scored = filter_rows(tokens, scores, out / "teacher-tokenizer.json")
+    chats = best_chats(scored)
+    random.Random(seed).shuffle(chats)
+    write_chats(chats, out)
+    print(f"{len(scored)} passed the filters, {len(chats)} kept, {time.time() - began:.0f} s", flush=True)
+
+
+def filter_rows(tokens: np.ndarray, scores: np.ndarray, tokenizer: Path) -> list[tuple[Chat, float]]:
+    jobs = list(zip(np.array_split(tokens, 256), np.array_split(scores, 256), strict=True))
+    with Pool(os.cpu_count(), initializer=load_tokenizer, initargs=(str(tokenizer),)) as pool:
+        return [pair for part in pool.imap_unordered(filter_part, jobs) for pair in part]
+
+
+def load_tokenizer(path: str) -> None:
+    global _tokenizer
+    from tokenizers import Tokenizer
+
+    _tokenizer = Tokenizer.from_file(path)
+
+
+def filter_part(job: tuple[np.ndarray, np.ndarray]) -> list[tuple[Chat, float]]:
+    finished = [chat for row, scores in zip(*job, strict=True) for chat in teaching.finished_chats(row, scores)]
+    texts = _tokenizer.decode_batch([[IM_START, *ids.tolist()] for ids, _ in finished], skip_special_tokens=False)
+    pairs = [(parse_chat(text), score) for text, (_, score) in zip(texts, finished, strict=True)]
+    return [(chat, score) for chat, score in pairs if chat]

@@ -1,0 +1,54 @@
+"""Owns questions and answers with slots ("how do I learn {skill}"), so that answers take up what was asked about."""
+
+import random
+from dataclasses import dataclass
+from pathlib import Path
+
+from demo.data.words import capitalised, with_article
+
+
+@dataclass(frozen=True)
+class Form:
+    """Questions and answers over one list of words, or two; {s} and {t} are the words, {S} is {s} capitalised."""
+
+    words: tuple[str, ...]
+    second: tuple[str, ...]
+    questions: tuple[str, ...]
+    answers: tuple[str, ...]
+
+
+def fill_in(text: str, word: str, other: str) -> str:
+    for slot, value in (("{s}", word), ("{t}", other)):
+        if value:
+            text = text.replace(f" a {slot}", f" {with_article(value)}")
+    return text.replace("{s}", word).replace("{t}", other).replace("{S}", capitalised(word))
+
+
+class Composer:
+    def __init__(self, folder: Path) -> None:
+        words = {}
+        for line in (folder / "slots.txt").read_text(encoding="utf-8").splitlines():
+            name, listed = line.split(" | ", 1)
+            words[name] = tuple(word.strip() for word in listed.split(";"))
+        self.forms: list[Form] = []
+        lists: list[str] = []
+        for line in (folder / "compose.txt").read_text(encoding="utf-8").splitlines():
+            if line.startswith("? "):
+                second = words[lists[1].rstrip("2")] if len(lists) > 1 else ("",)
+                self.forms.append(Form(words[lists[0]], second, tuple(line[2:].split(" | ")), ()))
+            elif line.startswith("! "):
+                form = self.forms[-1]
+                self.forms[-1] = Form(form.words, form.second, form.questions, (*form.answers, line[2:]))
+            else:
+                lists = line.split("+")
+
+    def exchange(self, rng: random.Random) -> tuple[str, str]:
+        """A plain question, not yet varied, and its answer."""
+        form = rng.choices(self.forms, [len(form.questions) ** 0.5 for form in self.forms])[0]
+        word, other = rng.choice(form.words), rng.choice(form.second)
+        return fill_in(rng.choice(form.questions), word, other), fill_in(rng.choice(form.answers), word, other)
+
+    def questions(self) -> list[str]:
+        """Every question over one list."""
+        single = [form for form in self.forms if form.second == ("",)]
+        return [fill_in(question, word, "") for form in single for question in form.questions for word in form.words]

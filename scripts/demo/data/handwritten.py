@@ -1,0 +1,225 @@
+"""Owns the texts written by hand: reading the files in text/, varying the questions, single and multi-turn chats."""
+
+import random
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from demo.data.composed import Composer
+from demo.data.conversation import Conversation, Turn, pairs
+from demo.data.words import capitalised, with_article
+from demo.listing import listed
+
+QUESTION_WORDS = ("what", "who", "where", "when", "why", "how", "which", "is", "are", "do", "does", "can", "should")
+QUESTION_WORDS += ("will", "was", "did", "could", "would", "what's", "who's")
+OPENINGS = ("hi, ", "hey, ", "hello, ", "hi! ", "hello! ", "please ", "so, ", "well, ", "ok, ", "um, ", "hey hotslot, ")
+OPENINGS += ("quick question: ", "i have a question: ", "i want to know: ", "hotslot, ", "now ", "and ", "also, ")
+ENDINGS = (" please", ", please", " thanks", " right now", " for me", " today")
+ORDERS = re.compile(r"^(tell|give|write|explain|recommend|suggest|name|list|say|help|describe|show|make)\b")
+MASS = set(
+    listed(
+        "rain snow thunder lightning wind fog gravity electricity energy oxygen water ice fire air light "
+        "sound gold iron glass plastic paper wood photosynthesis evolution bread cheese butter honey "
+        "sugar salt rice pasta soup chocolate coffee tea milk wine beer skin blood email programming "
+        "Python music art football basketball tennis chess swimming yoga meditation love friendship "
+        "happiness sadness anger fear courage hope trust patience kindness honesty respect creativity "
+        "intelligence success freedom peace justice democracy money inflation time history science "
+        "mathematics physics chemistry biology geography philosophy psychology garlic sleep memory spring "
+        "summer autumn winter blockchain bitcoin recycling karma Christmas Easter Halloween DNA grass "
+        "pizza religion language law"
+    )
+) | {"climate change", "artificial intelligence", "machine learning", "nuclear energy"}
+UNIQUE = {"sun", "moon", "internet", "universe", "solar system", "sea", "heart", "brain", "water cycle", "alphabet"}
+SYSTEM_LINES = ("You are a helpful assistant.", "You are a friendly assistant.", "Answer briefly.")
+SYSTEM_LINES += ("You are a helpful AI assistant. Give short and clear answers.", "Be kind and brief.")
+COMPOSED_SHARE = 0.4
+MORE = ("another one", "one more", "again", "tell me another one", "another", "more", "give me another one")
+MORE_ABOUT = ("tell me more", "tell me more about it", "more please", "can you tell me more", "why", "explain more")
+NO_MORE = (
+    "I am a small model, so that is about all I know. What else would you like to know?",
+    "That is about all I know about it. Please look it up if you want more details.",
+)
+UNKNOWN = (
+    "I am not sure. I am a small model and do not know much about {x}.",
+    "I do not know much about {x}, sorry. Please look it up.",
+    "Sorry, I do not know {x}. I am only a small demo model.",
+)
+
+
+@dataclass(frozen=True)
+class Block:
+    """Questions that ask the same, and the answers that all of them may get."""
+
+    questions: tuple[str, ...]
+    answers: tuple[str, ...]
+
+
+def read_blocks(path: Path) -> list[Block]:
+    blocks: list[Block] = []
+    for line in path.read_text(encoding="utf-8").splitlines():
+        if line.startswith("? "):
+            blocks.append(Block(tuple(part.strip() for part in line[2:].split(" | ")), ()))
+        elif line.startswith("! "):
+            blocks[-1] = Block(blocks[-1].questions, (*blocks[-1].answers, line[2:].strip()))
+    return blocks
+
+
+def definition_block(line: str) -> Block:
+    term, answer = line.split(" | ")
+    named = term if term in MASS else f"the {term}" if term in UNIQUE else with_article(term)
+    several = term if term in MASS or term in UNIQUE else plural(term)
+    forms = [f"what is {named}", f"what's {named}", f"explain {named}", f"define {term}", f"tell me about {several}"]
+    forms += [
+        f"what does {term} mean",
+        f"can you explain what {named} is",
+        f"tell me what {named} is",
+        f"what is {term}",
+    ]
+    forms += [f"describe {named}", f"do you know what {named} is", f"what are {several}" if several != term else term]
+    forms += [f"explain what {named} is", f"what do you know about {several}", f"tell me about {named}", term]
+    return Block(tuple(dict.fromkeys(forms)), (answer,))
+
+
+def plural(word: str) -> str:
+    irregular = {"mouse": "mice", "wolf": "wolves", "goose": "geese", "fish": "fish", "sheep": "sheep", "deer": "deer"}
+    if word in irregular:
+        return irregular[word]
+    if word.endswith(("s", "x", "z", "ch", "sh")):
+        return word + "es"
+    return word[:-1] + "ies" if word.endswith("y") and word[-2] not in "aeiou" else word + "s"
+
+
+def capital_blocks(text: str) -> list[Block]:
+    blocks = []
+    for entry in text.strip().split("; "):
+        country, city = split_entry(entry)
+        questions = [f"what is the capital of {country}", f"capital of {country}", f"what's the capital of {country}"]
+        questions += [f"what is {country}'s capital", f"which city is the capital of {country}", f"{country} capital"]
+        questions += [f"do you know the capital of {country}", f"name the capital of {country}"]
+        questions += [f"tell me the capital of {country}", f"what city is the capital of {country}"]
+        blocks.append(Block(tuple(questions), (f"The capital of {country} is {city}.",)))
+        where = (f"where is {city}", f"in which country is {city}", f"what is {city}", f"what country is {city} in")
+        blocks.append(Block(where, (f"{city} is the capital of {country}.",)))
+    return blocks
+
+
+def split_entry(entry: str) -> tuple[str, str]:
+    """Country and capital are separated by the longest known country name."""
+    words = entry.split()
+    long_names = ("the United Kingdom", "the Netherlands", "the Czech Republic", "South Korea", "North Korea")
+    long_names += ("the Philippines", "Saudi Arabia", "South Africa", "the United States", "Costa Rica", "New Zealand")
+    for name in long_names:
+        if entry.startswith(name + " "):
+            return name, entry.removeprefix(name + " ")
+    return words[0], " ".join(words[1:])
+
+
+def normalised(question: str) -> str:
+    """For telling whether two questions are the same."""
+    text = re.sub(r"[^a-z0-9 ]", "", question.lower().replace("'", ""))
+    text = re.sub(r"^(please help me|hi|hey|hello|please|i have a question|quick question) ", "", text)
+    return " ".join(text.split())
+
+
+def varied(rng: random.Random, question: str) -> str:
+    """The question as some person might type it: case, punctuation, an opening, a slip of the finger."""
+    text, style = question, rng.random()
+    is_order = bool(ORDERS.match(text))
+    is_question = text.split()[0] in QUESTION_WORDS
+    if style < 0.14 and (is_order or is_question):
+        text = rng.choice(OPENINGS) + text
+    elif style < 0.20 and is_order:
+        text = rng.choice(("can you ", "could you ", "please ", "would you ")) + text
+        is_question = not text.startswith("please")
+    elif style < 0.24 and is_order:
+        text += rng.choice(ENDINGS)
+    elif style < 0.27:
+        text = misspelled(rng, text)
+    ending = "?" if is_question else rng.choice((".", ".", "!"))
+    shape = rng.random()
+    if shape < 0.45:
+        return with_capitals(text) + (ending if not text.endswith(("!", "?", ".")) else "")
+    if shape < 0.62:
+        return with_capitals(text)
+    if shape < 0.78:
+        return text + (ending if not text.endswith(("!", "?", ".")) else "")
+    return text.replace("'", "") if rng.random() < 0.3 else text
+
+
+def with_capitals(text: str) -> str:
+    return capitalised(re.sub(r"\bi\b", "I", text))
+
+
+def misspelled(rng: random.Random, text: str) -> str:
+    if len(text) < 8 or any(character.isdigit() or character.isupper() for character in text):
+        return text
+    place = rng.randrange(2, len(text) - 2)
+    if rng.random() < 0.5:
+        return text[:place] + text[place + 1 :]
+    return text[:place] + text[place + 1] + text[place] + text[place + 2 :]
+
+
+class Handwritten:
+    """All blocks by topic, and conversations drawn from them."""
+
+    def __init__(self, folder: Path) -> None:
+        definitions = (folder / "definitions.txt").read_text(encoding="utf-8").splitlines()
+        self.talk = read_blocks(folder / "smalltalk.txt")
+        self.advice = read_blocks(folder / "advice.txt")
+        self.more = read_blocks(folder / "more.txt")
+        self.composer = Composer(folder)
+        self.facts = read_blocks(folder / "facts.txt")
+        self.hotslot = read_blocks(folder / "hotslot.txt")
+        self.definitions = [definition_block(line) for line in definitions]
+        self.capitals = capital_blocks((folder / "capitals.txt").read_text(encoding="utf-8"))
+        self.topics = (self.talk, self.advice, self.facts, self.more, self.definitions, self.hotslot, self.capitals)
+        self.shares = (0.29, 0.21, 0.14, 0.13, 0.12, 0.06, 0.05)
+        every = [block for topic in self.topics for block in topic]
+        self.fixed = {normalised(question) for block in every for question in block.questions}
+        self.known = self.fixed | {normalised(question) for question in self.composer.questions()}
+
+    def block(self, rng: random.Random) -> Block:
+        """Blocks with more ways to ask come more often, but less than in proportion."""
+        topic = rng.choices(self.topics, self.shares)[0]
+        return rng.choices(topic, [len(block.questions) ** 0.5 for block in topic])[0]
+
+    def exchange(self, rng: random.Random) -> tuple[str, str]:
+        if rng.random() < COMPOSED_SHARE:
+            return self.composed(rng)
+        block = self.block(rng)
+        return varied(rng, rng.choice(block.questions)), rng.choice(block.answers)
+
+    def composed(self, rng: random.Random) -> tuple[str, str]:
+        """A question with a slot, unless a fixed text answers the very same question."""
+        while True:
+            question, answer = self.composer.exchange(rng)
+            if normalised(question) not in self.fixed:
+                return varied(rng, question), answer
+
+    def chat(self, rng: random.Random) -> Conversation:
+        turns: tuple[Turn, ...] = ()
+        for _ in range(rng.choice((1, 1, 1, 2, 2, 3, 4))):
+            if rng.random() < COMPOSED_SHARE:
+                turns += pairs(*self.composed(rng))
+                continue
+            block = self.block(rng)
+            answer = rng.choice(block.answers)
+            turns += pairs(varied(rng, rng.choice(block.questions)), answer)
+            if rng.random() < 0.25:
+                turns += self.follow_up(rng, block, answer)
+        system = rng.choice(SYSTEM_LINES) if rng.random() < 0.12 else ""
+        return Conversation("chat", turns, system, learns_questions=True)
+
+    def follow_up(self, rng: random.Random, block: Block, answer: str) -> tuple[Turn, ...]:
+        others = [other for other in block.answers if other != answer]
+        if len(others) > 2:
+            return pairs(varied(rng, rng.choice(MORE)), rng.choice(others))
+        if block in self.definitions or block in self.facts:
+            return pairs(varied(rng, rng.choice(MORE_ABOUT)), rng.choice(NO_MORE))
+        return pairs(varied(rng, "thank you"), "You are welcome!")
+
+
+def unknown_person(rng: random.Random, name: str) -> Conversation:
+    question = rng.choice(("who is {x}", "who was {x}", "tell me about {x}", "do you know {x}", "what did {x} do"))
+    turns = pairs(varied(rng, question.format(x=name)), rng.choice(UNKNOWN).format(x=name))
+    return Conversation("chat", turns, learns_questions=True)

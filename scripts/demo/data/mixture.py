@@ -1,0 +1,178 @@
+"""Owns the mix of all generators: how often each kind of conversation is drawn, and with thinking on or off."""
+
+import random
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from demo.data.conversation import Conversation, pairs, render
+from demo.data.documents import DocumentWriter, Passages
+from demo.data.handwritten import SYSTEM_LINES, Handwritten, normalised, unknown_person
+from demo.data.memory import recall_chat, sum_chat
+from demo.data.teacher_text import Chat, read_chats
+from demo.data.titles import title_chat, with_thoughts
+from demo.data.tools import ToolWriter
+from demo.data.wordnet import Noun, read_nouns, short_gloss
+from demo.data.words import Fillers, with_article
+
+THINKING_SHARE = 0.12
+
+
+@dataclass(frozen=True)
+class Mix:
+    """Number of conversations of each kind; teacher chats are all used, `teacher_rounds` times."""
+
+    teacher_rounds: int
+    handwritten: int
+    recall: int
+    sums: int
+    words: int
+    unknown: int
+    documents: int
+    long_documents: int
+    tools: int
+    titles: int
+
+
+FIRST_MIX = Mix(
+    teacher_rounds=2,
+    handwritten=560_000,
+    recall=85_000,
+    sums=60_000,
+    words=40_000,
+    unknown=12_000,
+    documents=190_000,
+    long_documents=9_000,
+    tools=100_000,
+    titles=20_000,
+)
+
+SECOND_MIX = Mix(
+    teacher_rounds=1,
+    handwritten=480_000,
+    recall=60_000,
+    sums=30_000,
+    words=20_000,
+    unknown=8_000,
+    documents=100_000,
+    long_documents=7_000,
+    tools=55_000,
+    titles=10_000,
+)
+MIXES = {"first": FIRST_MIX, "second": SECOND_MIX}
+TOKENIZER_SAMPLE = {
+    "teacher_rounds": 70_000,
+    "handwritten": 30_000,
+    "recall": 5_000,
+    "sums": 1_000,
+    "words": 6_000,
+    "documents": 12_000,
+    "tools": 1_500,
+    "titles": 1_000,
+}
+
+
+class Generators:
+    """All sources, read once per process."""
+
+    def __init__(self, text_folder: Path, teacher_folder: Path, wordnet_folder: Path | None) -> None:
+        self.handwritten = Handwritten(text_folder)
+        lines = (text_folder / "things.txt").read_text(encoding="utf-8").splitlines()
+        self.things = tuple(lines[0].removeprefix("things: ").split())
+        chats = [chat for chat in read_chats(teacher_folder) if is_usable(chat, self.handwritten.known)]
+        self.teacher = chats
+        texts = [answer for chat in chats[:150_000] for _, answer in chat]
+        self.documents = DocumentWriter(Passages(texts, self.things))
+        self.tools = ToolWriter(self.documents, self.handwritten)
+        nouns = read_nouns(wordnet_folder, min_uses=3) if wordnet_folder else []
+        self.nouns = [noun for noun in nouns if is_definable(noun)]
+
+    def fill(self, rng: random.Random, held_out: bool = False) -> Fillers:
+        return Fillers(rng, self.things, held_out)
+
+    def from_teacher(self, rng: random.Random, index: int) -> Conversation:
+        turns = [turn for exchange in self.teacher[index] for turn in pairs(*exchange)]
+        if rng.random() < 0.25:
+            turns += pairs(*self.handwritten.exchange(rng))
+        if rng.random() < 0.15:
+            turns += pairs(*rng.choice(rng.choice(self.teacher)))
+        system = rng.choice(SYSTEM_LINES) if rng.random() < 0.12 else ""
+        return Conversation("chat", tuple(turns), system, learns_questions=True)
+
+    def recall(self, rng: random.Random) -> Conversation:
+        exchanges = [self.handwritten.exchange(rng) for _ in range(6)]
+        fillers = [pairs(*exchange) for exchange in exchanges if "your name" not in exchange[1]]
+        return recall_chat(self.fill(rng), fillers, between=rng.choice((0, 0, 1, 1, 2, 3, 5)))[0]
+
+    def word(self, rng: random.Random) -> Conversation:
+        noun = rng.choice(self.nouns)
+        named = (
+            noun.word if noun.category in ("substance", "feeling", "state", "phenomenon") else with_article(noun.word)
+        )
+        asked = rng.choice(
+            (f"What is {named}?", f"What does {noun.word} mean?", f"Define {noun.word}.", f"what is {named}")
+        )
+        gloss = short_gloss(noun.gloss)
+        answer = f"{named[0].upper()}{named[1:]} is {gloss}."
+        return Conversation("word", pairs(asked, answer), learns_questions=True)
+
+    def long_document(self, rng: random.Random, characters: int) -> Conversation:
+        return self.documents.item(self.fill(rng), characters).conversation
+
+    def title(self, rng: random.Random) -> Conversation:
+        exchange = self.handwritten.exchange(rng) if rng.random() < 0.6 else rng.choice(self.teacher)[0]
+        return title_chat(rng, *exchange)
+
+    def draw(self, kind: str, rng: random.Random, index: int, length: int) -> Conversation:
+        """One conversation; long documents nearly fill a row of `length` tokens."""
+        if kind == "teacher_rounds":
+            conversation = self.from_teacher(rng, index % len(self.teacher))
+        elif kind == "documents":
+            conversation = self.documents.item(self.fill(rng)).conversation
+        elif kind == "long_documents":
+            return self.long_document(rng, rng.randint(int(1.5 * length), int(3.1 * length)))
+        elif kind == "sums":
+            conversation = sum_chat(rng)
+        elif kind == "unknown":
+            conversation = unknown_person(rng, self.fill(rng).full_name())
+        else:
+            conversation = self.simple(kind, rng)
+        return with_thoughts(rng, conversation) if rng.random() < THINKING_SHARE else conversation
+
+    def simple(self, kind: str, rng: random.Random) -> Conversation:
+        makers = {"handwritten": self.handwritten.chat, "recall": self.recall, "words": self.word, "titles": self.title}
+        return self.tools.chat(self.fill(rng)) if kind == "tools" else makers[kind](rng)
+
+
+def sample_texts(generators: Generators, seed: int) -> Iterator[str]:
+    rng = random.Random(seed)
+    for kind, count in TOKENIZER_SAMPLE.items():
+        for _ in range(count):
+            conversation = generators.draw(kind, rng, rng.randrange(1 << 40), 1024)
+            yield from (segment.text for segment in render(conversation))
+
+
+UNWANTED_HABITS = re.compile(
+    r"sorry for (any|your|the)|inconvenience|\bai\b|recipe_url|http|\[|here to (help|assist|support)|confusion|equipped"
+    r"|happy to (help|assist)|designed to (provide|assist|help)|glad to (help|assist)|user's",
+    re.I,
+)
+STATEMENT = re.compile(
+    r"^((hi|hey|hello|please help me|i have a question)\W+)?(i|i'm|my|it is my|do you|can you help|help)\b", re.I
+)
+
+
+def is_usable(chat: Chat, known: set[str]) -> bool:
+    """Hand-written answers win over the teacher's; it answers statements badly and has unwanted habits of speech."""
+    for question, answer in chat:
+        if normalised(question) in known or STATEMENT.match(question) or UNWANTED_HABITS.search(answer):
+            return False
+    return True
+
+
+def is_definable(noun: Noun) -> bool:
+    kinds = ("artifact", "animal", "food", "plant", "object", "substance", "phenomenon", "feeling")
+    gloss = short_gloss(noun.gloss)
+    starts = ("a ", "an ", "the ", "any ", "one ", "some", "someone ")
+    return noun.category in kinds and 15 < len(gloss) < 110 and gloss.startswith(starts) and noun.word not in gloss

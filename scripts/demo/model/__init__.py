@@ -1,0 +1,1 @@
+"""The trainable `qwen4_exp` text model; parameter names equal transformers' `Qwen4ExpForCausalLM`."""

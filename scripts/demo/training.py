@@ -1,0 +1,145 @@
+"""Owns the train stage: one GPU, a schedule by the clock, packed rows, the indexer's own loss."""
+
+import json
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from demo.model.student import Student
+from demo.optimizer import Optimizer
+from demo.packing import ID_MASK, LOSS_WEIGHTS
+
+BALANCE_WEIGHT = 0.01
+WARM_UP_STEPS = 60
+FLAT_SHARE = 0.4
+LAST_FACTOR = 0.02
+
+
+@dataclass(frozen=True)
+class TrainingPlan:
+    seconds: float  # from the start of the stage, set-up included
+    tokens_per_step: int = 65536
+    peak: float = 1.0  # factor on all learning rates
+    budget: int | None = None  # sparse selection while training; None is dense
+    indexer_rows: int = 4
+    seed: int = 1
+
+
+@dataclass(frozen=True)
+class Losses:
+    learned: Tensor  # weighted by the loss classes
+    answers: Tensor  # mean over the assistant's tokens
+
+
+def language_loss(logits: Tensor, tokens: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
+    target, loss_class = (tokens & ID_MASK)[:, 1:].reshape(-1), (tokens >> 14)[:, 1:].reshape(-1)
+    each = functional.cross_entropy(logits.float().flatten(0, 1), target, reduction="none")
+    weight, answer = weights[loss_class], (loss_class >= 2).float()
+    return (each * weight).sum() / weight.sum().clamp_min(1), (each * answer).sum() / answer.sum().clamp_min(1)
+
+
+class Trainer:
+    def __init__(self, model: Student, plan: TrainingPlan, device: str) -> None:
+        self.model, self.plan, self.device = model.to(device), plan, device
+        self.weights = torch.tensor(LOSS_WEIGHTS, device=device)
+        self.loss = language_loss
+        self.model.set_budget(plan.budget)
+        if device == "cuda":
+            torch.set_float32_matmul_precision("high")
+            torch._dynamo.config.recompile_limit = 64
+            for layer in self.model.model.layers:
+                layer.compile(fullgraph=True, dynamic=False)
+            self.loss = torch.compile(language_loss, dynamic=False)
+
+    def forward(self, tokens: Tensor):
+        """-> loss to minimise, answer loss, indexer losses, expert load."""
+        with torch.autocast(self.device, torch.bfloat16, enabled=self.device == "cuda"):
+            hidden = self.model.hidden(tokens & ID_MASK, self.plan.indexer_rows)
+            logits = self.model.lm_head(hidden.states[:, :-1])
+        learned, answers = self.loss(logits, tokens, self.weights)
+        total = learned + BALANCE_WEIGHT * hidden.balance_loss + sum(hidden.indexer_losses)
+        return total, answers, hidden.indexer_losses, hidden.expert_load
+
+    def to_device(self, rows: np.ndarray) -> Tensor:
+        return torch.from_numpy(rows.astype(np.int64)).to(self.device, non_blocking=True)
+
+    def warm_up(self, length: int) -> None:
+        """Compiles forward and backward on a row of zeros."""
+        rows = np.zeros((self.plan.tokens_per_step // length, length), dtype=np.uint16)
+        rows[:, 1:] = 3 << 14 | 17
+        self.forward(self.to_device(rows))[0].backward()
+        self.model.zero_grad(set_to_none=True)
+
+    def factor(self, step: int, progress: float) -> float:
+        decay = 1.0 if progress < FLAT_SHARE else max(LAST_FACTOR, (1 - progress) / (1 - FLAT_SHARE))
+        return self.plan.peak * min(1.0, (step + 1) / WARM_UP_STEPS) * decay
+
+    def train(self, rows: np.ndarray, began: float) -> list[dict[str, float]]:
+        optimizer, history = Optimizer(self.model), []
+        batch = self.plan.tokens_per_step // rows.shape[1]
+        started = time.time()
+        span = self.plan.seconds - (started - began)
+        step = 0
+        while (progress := (time.time() - started) / span) < 1:
+            chosen = batch_indices(len(rows), batch, step, self.plan.seed)
+            loss, answers, indexer, load = self.forward(self.to_device(rows[chosen]))
+            loss.backward()
+            optimizer.step(self.factor(step, progress))
+            step += 1
+            if step % 100 == 0 or step in (10, 30):
+                history.append(self.log(step, step * batch / len(rows), answers, indexer, load, time.time() - started))
+        return history
+
+    def log(self, step: int, epoch: float, answers: Tensor, indexer: list[Tensor], load: Tensor, seconds: float):
+        entry = {
+            "step": step,
+            "epoch": round(epoch, 2),
+            "seconds": round(seconds, 1),
+            "answer_loss": round(answers.item(), 4),
+            "indexer_loss": [round(loss.item(), 3) for loss in indexer],
+            "busiest": round(load.max().item(), 2),
+            "tokens_per_second": round(step * self.plan.tokens_per_step / seconds),
+        }
+        print(json.dumps(entry), flush=True)
+        return entry
+
+    @torch.no_grad()
+    def validate(self, validation: dict[str, np.ndarray]) -> dict[str, float]:
+        results = {}
+        for kind, rows in validation.items():
+            full = np.resize(rows, (self.plan.tokens_per_step // rows.shape[1], rows.shape[1]))
+            with torch.enable_grad():  # the compiled layers were traced with gradients on
+                results[kind] = round(self.forward(self.to_device(full))[1].item(), 4)
+        return results
+
+
+def batch_indices(num_rows: int, batch: int, step: int, seed: int) -> np.ndarray:
+    per_epoch = max(1, num_rows // batch)
+    order = np.random.default_rng(seed + step // per_epoch).permutation(num_rows)
+    first = step % per_epoch * batch
+    return np.sort(order[first : first + batch])
+
+
+def wait_for(path: Path) -> None:
+    while not path.exists():
+        time.sleep(0.5)
+
+
+def run_train(model: Student, plan: TrainingPlan, packed: Path, length: int, device: str) -> dict:
+    """Compiles while the pack stage may still be writing, trains, validates -> figures."""
+    began = time.time()
+    trainer = Trainer(model, plan, device)
+    trainer.warm_up(length)
+    print(f"compiled after {time.time() - began:.0f} s", flush=True)
+    wait_for(packed / "rows.npy")
+    rows, validation = np.load(packed / "rows.npy"), dict(np.load(packed / "validation.npz"))
+    print(f"{len(rows)} rows after {time.time() - began:.0f} s", flush=True)
+    history = trainer.train(rows, began)
+    losses = trainer.validate(validation)
+    print("validation", json.dumps(losses), flush=True)
+    return {"history": history, "validation": losses}

@@ -1,0 +1,159 @@
+"""Trains the demo model: corpus, tokenizer, pack, train, quantise, evaluate. `STAGE --help` lists a stage's inputs.
+
+Every stage is seeded, reads the files that the stages before it left in the work folder, and can be run again.
+`train` may start beside `pack`: it compiles first and then waits for the rows.
+"""
+
+import argparse
+import json
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+TEXT = Path(__file__).parent / "demo" / "text"
+MODEL_FOLDER = ROOT / "assets" / "demo-model"
+VOCAB_SIZE = 8192
+SCORES = ("preview", "facts", "expert_load", "long_documents", "indexer")
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--work", type=Path, default=Path("/tmp/demo"), help="folder of all intermediate files")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--device", default="cuda")
+    stages = parser.add_subparsers(dest="stage", required=True)
+
+    corpus = stages.add_parser("corpus", help="the teacher writes chats (one GPU)")
+    corpus.add_argument("--gguf", type=Path, required=True, help="SmolLM2-135M-Instruct")
+    corpus.add_argument("--seconds", type=float, default=320)
+    corpus.add_argument("--rows", type=int, default=8192)
+
+    stages.add_parser("tokenizer", help="byte-level BPE on a sample of the mix (CPU, a minute)")
+
+    pack = stages.add_parser("pack", help="draw all conversations and pack them into rows (CPU)")
+    pack.add_argument("--mix", choices=("first", "second"), default="first")
+    pack.add_argument("--length", type=int, default=1024, help="tokens per row")
+
+    train = stages.add_parser("train", help="train on the packed rows (one GPU)")
+    train.add_argument("--length", type=int, default=1024)
+    train.add_argument("--seconds", type=float, default=520, help="of the whole stage")
+    train.add_argument("--peak", type=float, default=1.0, help="factor on the learning rates")
+    train.add_argument("--budget", type=int, help="sparse attention with this budget while training")
+    train.add_argument("--start", type=Path, help="folder of a trained model to go on from")
+
+    quantise = stages.add_parser("quantise", help="round the experts to NVFP4 and write the model folder")
+    quantise.add_argument("--folder", type=Path, default=MODEL_FOLDER)
+
+    evaluate = stages.add_parser("evaluate", help="score a model folder on held-out questions")
+    evaluate.add_argument("--folder", type=Path, default=MODEL_FOLDER)
+    evaluate.add_argument("--only", nargs="*", choices=SCORES, default=list(SCORES), help="parts to compute")
+    evaluate.add_argument("--items", type=int, default=100, help="questions per score")
+    return parser.parse_args()
+
+
+def main() -> None:
+    arguments = parse_arguments()
+    stages = {
+        "corpus": corpus,
+        "tokenizer": tokenizer,
+        "pack": pack,
+        "train": train,
+        "quantise": quantise,
+        "evaluate": evaluate,
+    }
+    stages[arguments.stage](arguments)
+
+
+# Each stage imports what it needs and no more: the GGUF reader, torch and the text sources are slow or not everywhere.
+
+
+def corpus(arguments: argparse.Namespace) -> None:
+    from demo.corpus import run_corpus
+
+    run_corpus(arguments.gguf, arguments.work / "corpus", arguments.seconds, arguments.rows, arguments.seed)
+
+
+def load_tokenizer(arguments: argparse.Namespace):
+    from tokenizers import Tokenizer
+
+    return Tokenizer.from_file(str(arguments.work / "tokenizer" / "tokenizer.json"))
+
+
+def load_generators(arguments: argparse.Namespace):
+    from demo.data.mixture import Generators
+
+    return Generators(TEXT, arguments.work / "corpus", arguments.work / "wordnet")
+
+
+def tokenizer(arguments: argparse.Namespace) -> None:
+    from demo.architecture import Architecture
+    from demo.bpe import save_tokenizer, train_tokenizer
+    from demo.data.mixture import sample_texts
+
+    trained = train_tokenizer(sample_texts(load_generators(arguments), arguments.seed), VOCAB_SIZE)
+    save_tokenizer(trained, arguments.work / "tokenizer", Architecture().max_position_embeddings)
+
+
+def pack(arguments: argparse.Namespace) -> None:
+    from demo.data.mixture import MIXES
+    from demo.packing import run_pack
+
+    run_pack(
+        load_generators(arguments),
+        load_tokenizer(arguments),
+        MIXES[arguments.mix],
+        arguments.length,
+        arguments.work / "packed",
+        arguments.seed,
+    )
+
+
+def train(arguments: argparse.Namespace) -> None:
+    import torch
+    from demo.checkpoint import read_folder
+    from demo.export import architecture_for
+    from demo.model.student import Student
+    from demo.training import TrainingPlan, run_train
+    from safetensors.torch import save_file
+
+    torch.manual_seed(arguments.seed)
+    start = arguments.start
+    model = read_folder(start) if start else Student(architecture_for(load_tokenizer(arguments)))
+    plan = TrainingPlan(arguments.seconds, peak=arguments.peak, budget=arguments.budget, seed=arguments.seed)
+    figures = run_train(model.train(), plan, arguments.work / "packed", arguments.length, arguments.device)
+    state = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
+    state.pop("lm_head.weight")
+    save_file(state, arguments.work / "trained.safetensors")
+    (arguments.work / "train.json").write_text(json.dumps(figures), encoding="utf-8")
+
+
+def quantise(arguments: argparse.Namespace) -> None:
+    from demo.export import run_quantise
+
+    figures = run_quantise(
+        arguments.work / "trained.safetensors",
+        load_tokenizer(arguments),
+        MODEL_FOLDER / "chat_template.jinja",
+        arguments.work / "packed" / "validation.npz",
+        arguments.folder,
+        arguments.device,
+    )
+    (arguments.work / "quantise.json").write_text(json.dumps(figures), encoding="utf-8")
+
+
+def evaluate(arguments: argparse.Namespace) -> None:
+    from demo.evaluation import run_evaluate
+
+    run_evaluate(
+        arguments.folder,
+        load_generators(arguments),
+        TEXT,
+        arguments.work,
+        arguments.device,
+        arguments.seed,
+        arguments.items,
+        arguments.only,
+    )
+
+
+if __name__ == "__main__":
+    main()

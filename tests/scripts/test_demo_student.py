@@ -1,0 +1,86 @@
+"""The demo's training forward must equal transformers' Qwen4ExpForCausalLM, packed rows included."""
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+transformers = pytest.importorskip("transformers", minversion="5.23")
+sys.path.insert(0, str(Path(__file__).parents[2] / "scripts"))
+
+from demo.architecture import Architecture, text_config  # noqa: E402
+from demo.model.student import Student  # noqa: E402
+
+TINY = replace(
+    Architecture(),
+    vocab_size=300,
+    hidden_size=64,
+    num_hidden_layers=4,
+    num_attention_heads=4,
+    head_dim=32,
+    linear_key_head_dim=16,
+    linear_value_head_dim=16,
+    moe_intermediate_size=32,
+    shared_expert_intermediate_size=32,
+    num_experts=8,
+    hc_lowrank=16,
+    ple_embed_dim=64,
+    ngram_vocab_size_base=300,
+    indexer_n_heads=16,  # with few heads many scores are exactly zero, and ties may be cut either way
+    indexer_head_dim=16,
+    indexer_budget=32,
+    eos_token_id=3,
+    bos_token_id=3,
+    layer_types=("linear_attention", "linear_attention", "linear_attention", "full_attention"),
+    rope_parameters={**Architecture().rope_parameters, "mrope_section": [3, 3, 2]},
+)
+
+
+@pytest.fixture(scope="module")
+def models():
+    torch.manual_seed(0)
+    student = Student(TINY).eval()
+    for parameter in student.parameters():
+        if parameter.ndim == 1:
+            torch.nn.init.normal_(parameter, mean=float(parameter.detach().mean()), std=0.1)
+    fields = text_config(TINY)
+    fields.pop("model_type")
+    fields["dtype"] = "float32"
+    oracle = transformers.Qwen4ExpForCausalLM(transformers.Qwen4ExpTextConfig(**fields)).eval()
+    missing = oracle.load_state_dict(student.state_dict(), strict=False)
+    assert not missing.unexpected_keys
+    assert set(missing.missing_keys) <= {"lm_head.weight"}
+    oracle.tie_weights()
+    return student, oracle
+
+
+def relative_error(ours: torch.Tensor, theirs: torch.Tensor) -> float:
+    return float((ours - theirs).abs().max() / theirs.abs().max())
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("budget", [None, TINY.indexer_budget])
+def test_logits_equal_transformers(models, budget):
+    student, oracle = models
+    length = 130 if budget else 32
+    tokens = torch.randint(4, 300, (2, length), generator=torch.Generator().manual_seed(1))
+    student.set_budget(budget)
+    assert relative_error(student.logits(tokens), oracle(tokens).logits) < 1e-4
+
+
+@torch.no_grad()
+def test_packed_documents_do_not_see_each_other(models):
+    student, _ = models
+    student.set_budget(TINY.indexer_budget)
+    generator = torch.Generator().manual_seed(2)
+    documents = [torch.randint(4, 300, (1, length), generator=generator) for length in (63, 59, 39)]
+    ends = [torch.full((1, count), TINY.eos_token_id) for count in (1, 1, 1)]
+    packed = torch.cat([part for pair in zip(documents, ends, strict=True) for part in pair], 1)
+    together = student.logits(packed)
+    first = 0
+    for document in documents:
+        alone = student.logits(document)
+        assert relative_error(together[:, first : first + document.shape[1]], alone) < 1e-4
+        first += document.shape[1] + 1
