@@ -185,6 +185,8 @@ class Loaded:
     default_sampling: SamplingOptions
     """From generation_config.json."""
     load_s: float
+    notice: str = ""
+    """One line where the checkpoint's config and its tensors disagree on the format; the tensors count."""
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from app.chat.events import EngineReady, EngineStarting, TurnEvents
+from app.chat.events import EngineReady, EngineStarting, NoticeShown, TurnEvents
 from app.engine import Engine
 from runtime.options import EngineOptions
 from runtime.protocol import Loaded, LoadProgressed
@@ -41,6 +41,8 @@ class EngineStarter:
             task.cancel()
         self._options = options
         yield EngineReady(self.loaded.model_name, self.loaded.stats)
+        if self.loaded.notice:
+            yield NoticeShown(self.loaded.notice)
 
     def cancel(self) -> None:
         """Give up a start in progress."""

@@ -58,7 +58,9 @@ async def _score(context: CommandContext, model_path: Path, request: Score) -> S
         context.console.progress(f"Loading the model ({progress.phase})")
 
     try:
-        await engine.start(context.settings.engine_options(model_path), show)
+        loaded = await engine.start(context.settings.engine_options(model_path), show)
+        if loaded.notice:
+            context.console.notice(loaded.notice)
         context.console.progress("Scoring")
         return await engine.score(request)
     finally:

@@ -3,7 +3,9 @@
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from runtime.checkpoint.claims import contradiction
 from runtime.checkpoint.files import CheckpointFiles, read_json
+from runtime.checkpoint.foreign import refuse_foreign, refuse_gguf
 from runtime.checkpoint.inventory import Inventory, take_inventory
 from runtime.families.names import NameMap
 from runtime.families.registry import names_of, read_spec
@@ -19,6 +21,8 @@ class Checkpoint:
     spec: ModelSpec
     names: NameMap
     inventory: Inventory
+    notice: str | None = None
+    """One line where config and tensors disagree on the format."""
 
 
 def open_checkpoint(folder: Path) -> Checkpoint:
@@ -26,7 +30,9 @@ def open_checkpoint(folder: Path) -> Checkpoint:
 
     Reads headers only: weights, and with them scales, are checked when they are read, so that each is read once.
     """
+    refuse_gguf(Path(folder))
     files = CheckpointFiles.open(Path(folder))
+    refuse_foreign(files.folder, files.config, files.entries.values())
     spec = read_spec(files.config, str(files.folder))
     names = names_of(spec, files.entries)
     # Where config and tensors disagree on tying, the tensors win: a head of its own is used.
@@ -34,7 +40,7 @@ def open_checkpoint(folder: Path) -> Checkpoint:
         spec = replace(spec, ties_embeddings=False)
     inventory = take_inventory(files, spec, names)
     spec = replace(spec, weights=_measure(files, spec, inventory), eos_token_ids=_stop_ids(files, spec))
-    return Checkpoint(files, spec, names, inventory)
+    return Checkpoint(files, spec, names, inventory, contradiction(files, inventory.expert_formats))
 
 
 def read_facts(folder: Path) -> ModelSpec:

@@ -7,6 +7,7 @@ and of multi-token prediction are skipped by name; any other tensor without a pl
 import math
 import re
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 from runtime.checkpoint.files import CheckpointFiles, TensorEntry
@@ -39,8 +40,9 @@ class Inventory:
 def take_inventory(files: CheckpointFiles, spec: ModelSpec, names: NameMap) -> Inventory:
     """Check every tensor `spec` needs and that there is no other. Raises CheckpointError naming file and tensor."""
     checker = _Checker(files, spec, names)
-    checker.refuse_gaps()
+    checker.refuse_missing_layers()
     dense_params = checker.check_dense()
+    checker.refuse_missing_experts()
     table_bytes = checker.check_ngram_tables()
     layers = [checker.check_experts(layer) for layer in range(spec.num_layers)]
     checker.refuse_unknown()
@@ -78,8 +80,21 @@ class _Checker:
         self.names = names
         self.known: set[str] = set()
 
-    def refuse_gaps(self) -> None:
-        """A layer or an expert of which there is nothing at all is named as such."""
+    def refuse_missing_layers(self) -> None:
+        """A layer of which there is nothing at all is named as such."""
+        for layer in range(self.spec.num_layers):
+            self._refuse_gap("layer", layer, self.spec.num_layers, set(self._experts_found), "")
+
+    def refuse_missing_experts(self) -> None:
+        """So is an expert, where a layer has others of its own."""
+        for layer, found in sorted(self._experts_found.items()):
+            if found and layer < self.spec.num_layers:
+                for expert in range(self.spec.moe.num_experts):
+                    self._refuse_gap("expert", expert, self.spec.moe.num_experts, found, f" of layer {layer}")
+
+    @cached_property
+    def _experts_found(self) -> dict[int, set[int]]:
+        """Experts with tensors of their own, by layer."""
         pattern = re.compile(re.escape(self.names.prefix) + r"layers\.(\d+)\.(?:mlp\.experts\.(\d+)\.)?")
         found: dict[int, set[int]] = {}
         for name in self.files.entries:
@@ -87,11 +102,7 @@ class _Checker:
                 experts = found.setdefault(int(match[1]), set())
                 if match[2] is not None:
                     experts.add(int(match[2]))
-        for layer in range(self.spec.num_layers):
-            self._refuse_gap("layer", layer, self.spec.num_layers, set(found), "")
-            if found[layer]:
-                for expert in range(self.spec.moe.num_experts):
-                    self._refuse_gap("expert", expert, self.spec.moe.num_experts, found[layer], f" of layer {layer}")
+        return found
 
     def _refuse_gap(self, what: str, index: int, count: int, found: set[int], where: str) -> None:
         if index not in found:

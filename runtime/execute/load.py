@@ -69,6 +69,8 @@ def load_model(options: EngineOptions, base_rss_bytes: int, send: Callable[[Even
     _warm_up(forward, experts, options, budget, progress)
     held_bytes = decoder.dense_bytes + experts.pool.nbytes + pages.num_bytes + states.num_bytes
     load_s = time.monotonic() - started_s
+    if folder.checkpoint.notice is not None:
+        _logger.warning("%s", folder.checkpoint.notice)
     _logger.info("loaded %s in %.2f s, %d slots", spec.name, load_s, budget.num_slots)
     return LoadedModel(
         spec=spec,
@@ -86,6 +88,7 @@ def load_model(options: EngineOptions, base_rss_bytes: int, send: Callable[[Even
         default_sampling=folder.default_sampling,
         load_s=load_s,
         meter=Meter(),
+        notice=folder.checkpoint.notice or "",
     )
 
 

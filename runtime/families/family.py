@@ -14,3 +14,5 @@ class Family:
     name: str
     model_types: tuple[str, ...]
     read_spec: Callable[[Mapping[str, Any], str], ModelSpec]
+    example: str
+    """A published checkpoint that runs, for whoever brought one that doesn't."""

@@ -17,4 +17,4 @@ def read_spec(config: Mapping[str, Any], source: str) -> ModelSpec:
     return delta_net_model(config, source, FAMILY.name, is_grouped=False, renormalises=True)
 
 
-FAMILY = Family("qwen3_5_moe", ("qwen3_5_moe", "qwen3_5_moe_text"), read_spec)
+FAMILY = Family("qwen3_5_moe", ("qwen3_5_moe", "qwen3_5_moe_text"), read_spec, example="nvidia/Qwen3.6-35B-A3B-NVFP4")

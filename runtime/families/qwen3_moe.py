@@ -42,4 +42,4 @@ def read_spec(config: Mapping[str, Any], source: str) -> ModelSpec:
     )
 
 
-FAMILY = Family("qwen3_moe", ("qwen3_moe",), read_spec)
+FAMILY = Family("qwen3_moe", ("qwen3_moe",), read_spec, example="nvidia/Qwen3-30B-A3B-NVFP4")

@@ -47,4 +47,4 @@ def delta_net_model(
     )
 
 
-FAMILY = Family("qwen3_next", ("qwen3_next",), read_spec)
+FAMILY = Family("qwen3_next", ("qwen3_next",), read_spec, example="nvidia/Qwen3-Next-80B-A3B-Instruct-NVFP4")

@@ -98,4 +98,4 @@ def _ngram(
     return spec
 
 
-FAMILY = Family("qwen4_exp", ("qwen4_exp", "qwen4_exp_text"), read_spec)
+FAMILY = Family("qwen4_exp", ("qwen4_exp", "qwen4_exp_text"), read_spec, example="RadixArk/Qwen3.8-Flash-Next-NVFP4")
