@@ -1,6 +1,6 @@
 """Writes a random checkpoint with the tensor names, dtypes and, for --size geometry, the shapes of published ones.
 
-Example: python scripts/make_checkpoint.py qwen3_moe modelopt-attention --size geometry --layers 2 --out models/two-layers
+Example: python scripts/make_checkpoint.py qwen3_moe modelopt --size geometry --layers 2 --out models/two-layers
 """
 
 import argparse
@@ -11,10 +11,10 @@ from pathlib import Path
 # Run as a file, Python looks for imports beside it, not in the repository.
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from scripts.checkpoints.geometries import PUBLISHED, config_json  # noqa: E402
-from scripts.checkpoints.plan import plan_tensors  # noqa: E402
-from scripts.checkpoints.storage import FORMATS  # noqa: E402
-from scripts.checkpoints.writer import write_shards  # noqa: E402
+from scripts.checkpoints.geometries import PUBLISHED, config_json
+from scripts.checkpoints.plan import plan_tensors
+from scripts.checkpoints.storage import FORMATS
+from scripts.checkpoints.writer import write_shards
 
 
 def make_checkpoint(

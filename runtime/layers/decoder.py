@@ -55,6 +55,7 @@ class Decoder:
         self._ops = select_ops(weights.device)
         self._embedding = weights.matrix(names.of_model("embed_tokens.weight"))
         self._head = self._embedding if spec.ties_embeddings else weights.matrix(names.lm_head)
+        weights.source.release_pages()
         self._rotary = Rotary.of(spec.attention, weights.device)
         self.layers: list[DecoderLayer] = []
         for layer in range(spec.num_layers):

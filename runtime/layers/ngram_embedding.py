@@ -10,7 +10,7 @@ from torch.nn import functional
 from runtime.cache.state_pool import StatePool
 from runtime.checkpoint.inventory import ngram_shards
 from runtime.checkpoint.matrices import read_multiplier
-from runtime.checkpoint.tensors import TensorSource
+from runtime.checkpoint.tensors import TORCH_DTYPES, TensorSource
 from runtime.errors import CheckpointError
 from runtime.families.names import NameMap
 from runtime.families.ngram_hash import NgramHash, ngram_hash
@@ -26,7 +26,7 @@ class NgramTable:
 
     def __init__(self, source: TensorSource, stem: str, device: torch.device, is_mapped: bool) -> None:
         shards = ngram_shards(source.files, stem)
-        self._kind, self._dtype = shards[0].kind, source.get(shards[0].values.name).dtype
+        self._kind, self._dtype = shards[0].kind, TORCH_DTYPES[shards[0].values.dtype]
         self._multipliers = torch.tensor(
             [1.0 if shard.kind == "plain" else read_multiplier(source, shard) for shard in shards]
         )
