@@ -10,7 +10,7 @@ from runtime.families.registry import FAMILIES
 from tests.support.agreement import assert_agrees, clear_text
 from tests.support.decoder_runs import DecoderRun
 from tests.support.tiny_families import CONFIG_CLASSES, FAMILY_CONFIGS, family_config
-from tests.support.tiny_models import random_model, reference_logits, save_plain
+from tests.support.tiny_models import random_model, reference_logits, save_plain, tiny_config
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -36,6 +36,16 @@ def test_agrees_with_transformers(family: str, name: str, tmp_path: Path) -> Non
         for chunk_tokens in (3, 64, 1000):
             assert_agrees(run.in_chunks(text, chunk_tokens), reference)
         assert_agrees(run.by_decode(text), reference)
+
+
+def test_yarn_reaches_the_index_keys_of_sparse_attention_too(tmp_path: Path) -> None:
+    rope = {"rope_type": "yarn", "rope_theta": 1e4, "partial_rotary_factor": 0.5, "factor": 4.0}
+    model = random_model(tiny_config(rope_parameters={**rope, "original_max_position_embeddings": 64}), seed=2)
+    run, text = DecoderRun(save_plain(model, tmp_path)), clear_text(model, 150)
+    assert run.spec.attention.yarn is not None
+    reference = reference_logits(model, text)
+    assert_agrees(run.in_chunks(text, 64), reference)
+    assert_agrees(run.by_decode(text), reference)
 
 
 def test_rows_of_one_decode_step_are_as_if_alone(tmp_path: Path) -> None:
