@@ -75,7 +75,7 @@ class Generate:
 
     request_id: str
     messages: tuple[ChatMessage, ...]
-    sampling: SamplingOptions = SamplingOptions()
+    sampling: SamplingOptions = field(default_factory=SamplingOptions)
     tools: tuple[ToolSchema, ...] = ()
     thinking: bool | None = None
     conversation_id: str = ""

@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import re
 import sys
 import tempfile
 from collections.abc import Awaitable, Callable
@@ -106,6 +107,13 @@ SCREENS: dict[str, tuple[Act, str, tuple[int, int]]] = {
 }
 
 
+def without_downloads(svg: str) -> str:
+    """The picture with the reader's own monospace font: nothing in it is fetched from anywhere."""
+    svg = re.sub(r"@font-face\s*\{[^}]*\}\s*", "", svg)
+    svg = re.sub(r"<!--.*?-->\s*", "", svg, flags=re.DOTALL)
+    return svg.replace("Fira Code, monospace", "monospace")
+
+
 def fill(store: Store) -> None:
     """Some conversations to list."""
     for title in (
@@ -130,7 +138,9 @@ async def capture(name: str, folder: Path) -> None:
         async with app.run_test(size=size) as pilot:
             await pilot.pause(0.3)
             await act(pilot, app)
-            (folder / f"{name}.svg").write_text(app.export_screenshot(title="Hotslot"), encoding="utf-8")
+            (folder / f"{name}.svg").write_text(
+                without_downloads(app.export_screenshot(title="Hotslot")), encoding="utf-8"
+            )
 
 
 def main() -> int:

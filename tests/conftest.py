@@ -1,11 +1,16 @@
 """Every test has a home of its own and no network beyond the loopback."""
 
+import os
 import socket
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import settings
+
+# Two test processes on two cores: torch threads of both would wait for each other, spinning.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 # A busy machine is slow, not wrong.
 settings.register_profile("hotslot", deadline=None)

@@ -22,19 +22,22 @@ _MAX_CONTROL_SHARE = 0.3
 _MAX_LATIN1_CONTROL_SHARE = 0.005
 
 
-def read_attachment(path: Path) -> tuple[Attachment, str | None]:
-    """The file as text and, where the encoding was a guess, one line that says so. Raises AttachmentError."""
+def read_attachment(path: Path, *, may_be_pipe: bool = True) -> tuple[Attachment, str | None]:
+    """The file as text and, where the encoding was a guess, one line that says so. Raises AttachmentError.
+
+    Reading a pipe waits for whoever writes to it, for as long as that takes.
+    """
     name = clean_line(str(path))
-    text, notice = decode_text(_read(path, name), name)
+    text, notice = decode_text(_read(path, name, may_be_pipe), name)
     return Attachment(clean_line(path.name) or name, clean(text)), notice
 
 
-def _read(path: Path, name: str) -> bytes:
+def _read(path: Path, name: str, may_be_pipe: bool) -> bytes:
     try:
         mode = path.stat().st_mode
         if stat.S_ISDIR(mode):
             raise AttachmentError(f"{name} is a folder; name the files in it.")
-        if not (stat.S_ISREG(mode) or stat.S_ISFIFO(mode)):
+        if not (stat.S_ISREG(mode) or (may_be_pipe and stat.S_ISFIFO(mode))):
             raise AttachmentError(f"{name} is not a regular file; copy what it gives into one.")
         with path.open("rb") as file:
             data = file.read(MAX_FILE_BYTES + 1)

@@ -246,7 +246,7 @@ class ChatSession:
             generated_ids=answer.generated_ids,
             tokenizer_fingerprint=loaded.tokenizer_fingerprint if loaded and answer.generated_ids else "",
             status=answer.status,
-            model_name=loaded.model_name if loaded else "",
+            model_name=clean_line(loaded.model_name) if loaded else "",
         )
         self._transcript.append(message)
         return message.id

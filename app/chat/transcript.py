@@ -9,6 +9,7 @@ from dataclasses import replace
 from app.chat.titles import first_words
 from app.errors import StoreError
 from app.messages import Conversation, Message, MessageStatus, new_id
+from app.sanitize import clean_line
 from app.store.conversations import MissingConversationError, Store
 
 
@@ -47,7 +48,7 @@ class Transcript:
         if self.conversation is None:
             draft = Message("", None, "user", "")
             now = draft.created_at
-            self.conversation = Conversation(new_id(), first_words(first_message), now, now, None, model)
+            self.conversation = Conversation(new_id(), first_words(first_message), now, now, None, clean_line(model))
         return self.conversation
 
     def append(self, message: Message) -> None:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from app.errors import SettingsError
-from app.sanitize import clean_line
+from app.sanitize import clean, clean_line
 from app.settings import SETTING_FIELDS, Settings
 from runtime.errors import UsageError
 from runtime.options import parse_size
@@ -104,6 +104,8 @@ def parse_size_option(text: str) -> str:
 def apply_options(settings: Settings, arguments: argparse.Namespace) -> Settings:
     """The settings with what was given on the command line."""
     given = {name: value for name in _FIELDS if (value := getattr(arguments, name, None)) is not None}
+    if "system_prompt" in given:
+        given["system_prompt"] = clean(given["system_prompt"])
     if "overlap" in given:
         given["overlap"] = given["overlap"] == "on"
     return replace(settings, **given)

@@ -64,6 +64,16 @@ ACTIONS: tuple[Action, ...] = (
     _message("older_prompt", "Earlier message", "Bring back what you wrote before, from the first line", "up"),
     _message("newer_prompt", "Later message", "Towards the newest, from the last line", "down"),
     _message(
+        "attach",
+        "Attach a file",
+        "Send a text file with the next message",
+        "",
+        "chat",
+        command="attach",
+        argument="path",
+    ),
+    _message("detach", "Detach", "Take back the last attached file", "", "chat", command="detach"),
+    _message(
         "edit_queued",
         "Edit queued",
         "Take the last queued message back into the prompt",

@@ -1,11 +1,15 @@
 """The Textual application: themes, the screens over the chat, and the way in. Owns no chat state."""
 
+import asyncio
 import gc
+import signal
 import sys
 from typing import ClassVar
 
 from textual.app import App
 from textual.binding import BindingType
+from textual.driver import Driver
+from textual.drivers.linux_driver import LinuxDriver
 
 from app.chat.session import ChatSession
 from app.engine import Engine, LocalEngine
@@ -16,8 +20,10 @@ from app.settings import Settings
 from app.store.conversations import Store
 from app.tui.actions import bindings_of
 from app.tui.commands import ActionCommands
-from app.tui.keyboard import teach_alt_enter
+from app.tui.driver import StoppableDriver
+from app.tui.keyboard import teach_terminal
 from app.tui.screens.chat import ChatScreen
+from app.tui.screens.chat_model import ModelControls
 from app.tui.screens.help import HelpScreen
 from app.tui.themes import FALLBACK_VARIABLES, OWN_THEMES, THEME_NAMES
 from app.tui.widgets.status_bar import explain
@@ -36,11 +42,15 @@ class HotslotApp(App[None]):
 
     def __init__(self, session: ChatSession, store: Store, locations: Locations, notices: tuple[str, ...] = ()) -> None:
         super().__init__()
-        teach_alt_enter()
+        teach_terminal()
         self.chat = ChatScreen(session, store, locations, notices)
         for theme in OWN_THEMES:
             self.register_theme(theme)
         self._use_theme(session.settings.theme)
+
+    def get_driver_class(self) -> type[Driver]:
+        driver = super().get_driver_class()
+        return StoppableDriver if driver is LinuxDriver else driver
 
     def get_theme_variable_defaults(self) -> dict[str, str]:
         return FALLBACK_VARIABLES
@@ -55,11 +65,25 @@ class HotslotApp(App[None]):
             gc.freeze()
             # Keys are read and the screen is written by threads: each waits this long for a loop that is drawing.
             sys.setswitchinterval(0.001)
+            self._end_on_signals()
+
+    def _end_on_signals(self) -> None:
+        """A `kill` or a closed terminal ends the app as Ctrl+Q does: terminal restored, what was said kept."""
+        loop = asyncio.get_running_loop()
+
+        def end(number: int) -> None:
+            # The second one finds no handler, and ends a program that hangs.
+            loop.remove_signal_handler(number)
+            self.exit(return_code=128 + number)
+
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) is signal.SIG_DFL:
+                loop.add_signal_handler(number, end, number)
 
     def _use_theme(self, name: str) -> None:
         self.theme = name if name in THEME_NAMES else THEME_NAMES[0]
 
-    def on_chat_screen_settings_changed(self, message: ChatScreen.SettingsChanged) -> None:
+    def on_model_controls_settings_changed(self, message: ModelControls.SettingsChanged) -> None:
         self._use_theme(message.settings.theme)
 
     def action_next_theme(self) -> None:

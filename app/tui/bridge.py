@@ -15,7 +15,7 @@ from app.chat.events import AnswerTextStreamed, StatsUpdated, TurnEnded, TurnEve
 from app.errors import HotslotError
 
 SHORTEST_PAUSE_S = 0.05
-TYPING_PAUSE_S = 0.1
+TYPING_PAUSE_S = 0.2
 """Between two hand-overs while the user types: a key that waits for less drawing is on the screen sooner."""
 TYPING_S = 0.6
 """So long after a key the user counts as typing."""

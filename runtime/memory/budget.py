@@ -50,7 +50,7 @@ RAM_MARGIN_BYTES = 512 * MIB
 """Main memory left to the rest of the system."""
 CUDA_PROCESS_BASE_BYTES = 700 * MIB
 """The engine process once CUDA's libraries are loaded."""
-FIRST_USE_BYTES = 16 * MIB
+FIRST_USE_BYTES = 26 * MIB
 """What the process grows by beside all lines: library code paged in at first use, and heap that is not given back."""
 
 

@@ -118,6 +118,7 @@ def test_doctor_knows_torch_without_loading_it() -> None:
     assert json.loads(ended.stdout.splitlines()[0])["packages"]["torch"]
 
 
+@pytest.mark.speed
 def test_command_line_imports_nothing_heavy() -> None:
     code = (
         "import time; started = time.perf_counter(); import app.cli, runtime.client, sys;"

@@ -136,3 +136,17 @@ def test_terminal_interrupt_leaves_the_engine_alone(client: EngineClient) -> Non
 def test_client_imports_no_torch() -> None:
     code = "import runtime.client, sys; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], cwd=REPO, check=True)
+
+
+def test_a_grown_log_is_kept_once_and_an_unwritable_one_is_no_obstacle(tmp_path: Path) -> None:
+    log_path = tmp_path / "log" / "engine.log"
+    log_path.parent.mkdir()
+    log_path.write_bytes(b"x" * (2 << 20))
+    for path in (log_path, tmp_path / "log" / "engine.log" / "not-a-folder" / "engine.log"):
+        engine = EngineClient(EngineOptions(tmp_path / "missing"), path)
+        engine.start()
+        with pytest.raises(CheckpointError):
+            engine.load()
+        engine.close()
+    assert log_path.stat().st_size < 1 << 20
+    assert log_path.with_name("engine.log.1").stat().st_size == 2 << 20

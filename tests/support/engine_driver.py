@@ -18,7 +18,7 @@ from runtime.protocol import (
     Scored,
 )
 
-DEMO_FOLDER = Path("/tmp/demo-model")
+DEMO_FOLDER = Path(__file__).resolve().parents[2] / "assets" / "demo-model"
 _LAST_EVENTS = (Finished, Cancelled, Failed, Scored)
 
 

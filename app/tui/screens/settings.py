@@ -13,6 +13,7 @@ from textual.widget import Widget
 from textual.widgets import Button, Input, Select, Static, Switch
 
 from app.errors import SettingsError
+from app.sanitize import clean_line
 from app.settings import SETTING_FIELDS, SettingField, Settings
 from app.tui.display import shown
 from runtime.protocol import EngineStats, Loaded
@@ -36,6 +37,8 @@ class SettingRow(Vertical):
         self._choices = choices
         self._note = note
         self._placeholder = placeholder
+        self._written = "" if value is None else clean_line(str(value))
+        """What the text field shows at first: one line without controls. Left as it is, the value stays as it is."""
 
     def compose(self) -> ComposeResult:
         with Horizontal(classes="setting-line"):
@@ -59,8 +62,7 @@ class SettingRow(Vertical):
         if self._choices:
             options = [(Content(choice), choice) for choice in self._choices]
             return Select(options, value=self._value, allow_blank=False, compact=True)
-        text = "" if self._value is None else str(self._value)
-        return Input(text, placeholder=self._placeholder, compact=True)
+        return Input(self._written, placeholder=self._placeholder, compact=True)
 
     def read(self) -> Any:
         """The value on the screen. Raises SettingsError, which is shown in the row too."""
@@ -78,7 +80,8 @@ class SettingRow(Vertical):
             return self.query_one(Switch).value
         if self._choices:
             return self.query_one(Select).value
-        return self.field.parse(self.query_one(Input).value)
+        written = self.query_one(Input).value
+        return self._value if written == self._written else self.field.parse(written)
 
 
 class SettingsScreen(ModalScreen[Settings | None]):

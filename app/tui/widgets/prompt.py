@@ -1,5 +1,6 @@
 """Where the user writes: several lines, history, slash commands. Says what was asked; sends nothing itself."""
 
+import re
 from typing import ClassVar
 
 from textual import events
@@ -106,9 +107,10 @@ class Prompt(TextArea):
         text = self.text
         self.remember(text)
         self.text = ""
-        for label, paste in self._pastes.items():
-            text = text.replace(label, paste)
-        return text
+        if not self._pastes:
+            return text
+        # In one pass: a paste may spell the label of another.
+        return re.sub("|".join(map(re.escape, self._pastes)), lambda label: self._pastes[label[0]], text)
 
     def _collapsed(self, text: str) -> str:
         num_lines = text.count("\n") + 1

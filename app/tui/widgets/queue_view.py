@@ -1,14 +1,25 @@
 """Messages that wait for the running answer to end: seen, taken back for editing, removed."""
 
+from dataclasses import dataclass
+
 from textual import events
 from textual.containers import Horizontal, Vertical
 from textual.content import Content
 from textual.message import Message
 from textual.widgets import Static
 
+from app.messages import Attachment
 from app.tui.display import shown
 
 LONGEST_SHOWN = 200
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A message that is written but not sent."""
+
+    text: str
+    attachments: tuple[Attachment, ...] = ()
 
 
 class QueueView(Vertical):
@@ -46,43 +57,44 @@ class QueueView(Vertical):
 
     def __init__(self) -> None:
         super().__init__(id="queue")
-        self._texts: list[str] = []
+        self._drafts: list[Draft] = []
 
     @property
     def texts(self) -> tuple[str, ...]:
-        return tuple(self._texts)
+        return tuple(draft.text for draft in self._drafts)
 
-    def add(self, text: str) -> None:
-        self._texts.append(text)
+    def add(self, draft: Draft) -> None:
+        self._drafts.append(draft)
         self._show()
 
-    def pop(self, index: int = 0) -> str:
+    def pop(self, index: int = 0) -> Draft:
         """Take one out; raises IndexError when there is none."""
-        text = self._texts.pop(index)
+        draft = self._drafts.pop(index)
         self._show()
-        return text
+        return draft
 
     def clear(self) -> None:
-        self._texts.clear()
+        self._drafts.clear()
         self._show()
 
     def _show(self) -> None:
-        self.set_class(bool(self._texts), "waiting")
+        self.set_class(bool(self._drafts), "waiting")
         self.call_next(self._rebuild)
 
     async def _rebuild(self) -> None:
         async with self.batch():
             await self.remove_children()
-            for index, text in enumerate(self._texts):
-                row = Horizontal(QueuedText(index, text), QueuedRemove(index))
+            for index, draft in enumerate(self._drafts):
+                row = Horizontal(QueuedText(index, draft), QueuedRemove(index))
                 await self.mount(row)
 
 
 class QueuedText(Static):
     """A click takes the message back into the prompt."""
 
-    def __init__(self, index: int, text: str) -> None:
-        super().__init__(Content("» ") + shown(text[:LONGEST_SHOWN]), markup=False)
+    def __init__(self, index: int, draft: Draft) -> None:
+        mark = f"» ⊕{len(draft.attachments)} " if draft.attachments else "» "
+        super().__init__(Content(mark) + shown(draft.text[:LONGEST_SHOWN]), markup=False)
         self._index = index
         self.tooltip = Content("Waits for the answer; click or F9 to edit it")
 

@@ -156,6 +156,13 @@ async def test_conversations_open_while_the_engine_warms_up(store: Store) -> Non
     assert end_of(await say(session, "and?")).outcome == "stop"
 
 
+async def test_a_model_folder_that_is_not_utf8_is_stored_readable(store: Store) -> None:
+    session = session_of(ScriptedEngine(), store, Settings(model="/models/m\udcff\x1b[31m"))
+    assert end_of(await say(session, "hi")).outcome == "stop"
+    [conversation] = store.list_conversations()
+    assert conversation.model == "/models/m[31m"
+
+
 async def test_abandoned_turn_keeps_what_was_said(store: Store) -> None:
     engine = ScriptedEngine((Say("part"), Hang()), HELLO)
     session = session_of(engine, store)

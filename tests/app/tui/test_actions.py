@@ -4,7 +4,7 @@ from textual._xterm_parser import XTermParser
 
 from app.tui.actions import ACTIONS, SlashCommand, bindings_of, complete_slash, key_name, parse_slash
 from app.tui.app import HotslotApp
-from app.tui.keyboard import teach_alt_enter
+from app.tui.keyboard import teach_terminal
 from app.tui.screens.chat import ChatScreen
 from app.tui.widgets.prompt import NEWLINE_KEYS, Prompt
 
@@ -48,7 +48,7 @@ def test_slash_commands() -> None:
 
 @pytest.mark.parametrize("sent", ["\x1b\r", "\x1b\n", "\n", "\x1b[13;2u", "\x1b[27;2;13~"])
 def test_what_terminals_send_for_a_new_line(sent: str) -> None:
-    teach_alt_enter()
+    teach_terminal()
     [event] = list(XTermParser().feed(sent))
     assert isinstance(event, events.Key)
     assert event.key.replace("\r", "enter") in NEWLINE_KEYS

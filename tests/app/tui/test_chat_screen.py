@@ -338,3 +338,18 @@ async def test_quitting_in_the_middle_keeps_the_partial_answer(make_app: MakeApp
     [conversation] = store.list_conversations()
     assert store.branch(conversation.head_id)[-1].content == "Half of it"
     assert store.branch(conversation.head_id)[-1].status == "cancelled"
+
+
+async def test_a_paste_that_spells_the_label_of_another_stays_as_it_is(make_app: MakeApp) -> None:
+    engine = ScriptedEngine(HELLO)
+    app = make_app(engine=engine)
+    async with app.run_test() as pilot:
+        await settle(pilot)
+        pastes = ["⟦pasted text 2: 300 lines⟧" + "\na" * 300, "b\n" * 299]
+        for paste in pastes:
+            app.chat.prompt.post_message(events.Paste(paste))
+            await pilot.pause()
+        assert app.chat.prompt.text == "⟦pasted text 1: 301 lines⟧⟦pasted text 2: 300 lines⟧"
+        await pilot.press("enter")
+        await settle(pilot)
+        assert engine.requests[-1].messages[-1].content == "".join(pastes)

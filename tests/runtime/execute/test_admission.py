@@ -30,5 +30,5 @@ def test_a_template_that_renders_nothing_is_refused(tmp_path: Path, source: str)
 
 def test_tokens_the_model_does_not_have_are_refused(tmp_path: Path) -> None:
     assert admission_of(tmp_path, PLAIN).answer(REQUEST, 0.0).sequence.prompt_ids
-    with pytest.raises(RequestError, match="vocabulary size 3; tokenizer.json belongs to another model"):
+    with pytest.raises(RequestError, match=r"vocabulary size 3; tokenizer\.json belongs to another model"):
         admission_of(tmp_path, PLAIN, vocab_size=3).answer(REQUEST, 0.0)

@@ -1,12 +1,13 @@
 """On a CPU the plan is the process's memory, within 5 %, once loaded and after a long chat."""
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from runtime.client import child_environment
 
 REPO = Path(__file__).resolve().parents[3]
 PROGRAM = """
@@ -39,9 +40,7 @@ print(json.dumps({"planned": budget.total_bytes, "measured": measured, "last": t
 @pytest.mark.parametrize("knobs", [{}, {"vram_bytes": 160 << 20}, {"num_slots": 40, "context_tokens": 4096}])
 def test_planned_and_measured_memory_agree(demo_folder: Path, knobs: dict[str, int]) -> None:
     command = [sys.executable, "-c", PROGRAM, str(demo_folder), json.dumps(knobs)]
-    # As the client starts it: threads that wait sleep.
-    environment = os.environ | {"OMP_WAIT_POLICY": "PASSIVE"}
-    run = subprocess.run(command, cwd=REPO, env=environment, capture_output=True, text=True, check=True)
+    run = subprocess.run(command, cwd=REPO, env=child_environment(), capture_output=True, text=True, check=True)
     figures = json.loads(run.stdout)
     assert figures["last"] == "Finished"
     for measured in figures["measured"]:

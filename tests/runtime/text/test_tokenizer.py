@@ -107,7 +107,7 @@ def test_a_bad_file_is_one_line_that_names_it(tmp_path: Path, content: str | Non
 def test_a_broken_configuration_is_blamed_on_its_own_file(tmp_path: Path, broken: str) -> None:
     folder = write_tokenizer(tmp_path)
     (folder / "tokenizer_config.json").write_text(broken)
-    with pytest.raises(CheckpointError, match="tokenizer_config.json is not") as caught:
+    with pytest.raises(CheckpointError, match=r"tokenizer_config\.json is not") as caught:
         Tokenizer.load(folder)
     assert "tokenizer.json" not in str(caught.value)
     assert "\n" not in str(caught.value)
