@@ -36,7 +36,8 @@ def open_checkpoint(folder: Path) -> Checkpoint:
     spec = read_spec(files.config, str(files.folder))
     names = names_of(spec, files.entries)
     # Where config and tensors disagree on tying, the tensors win: a head of its own is used.
-    if names.lm_head in files.entries:
+    head = names.lm_head.removesuffix(".weight")
+    if any(f"{head}.{part}" in files.entries for part in ("weight", "weight_packed")):
         spec = replace(spec, ties_embeddings=False)
     inventory = take_inventory(files, spec, names)
     spec = replace(spec, weights=_measure(files, spec, inventory), eos_token_ids=_stop_ids(files, spec))

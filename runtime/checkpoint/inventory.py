@@ -68,7 +68,9 @@ def ngram_shards(files: CheckpointFiles, stem: str) -> list[StoredMatrix]:
 def has_fused_experts(files: CheckpointFiles, names: NameMap, layer: int) -> bool:
     """Whether all experts of the layer are in one bank."""
     stem = names.of_fused_experts(layer, "gate_up_proj")
-    return any(f"{stem}{suffix}" in files.entries for suffix in ("", ".weight", ".weight_packed", "_packed"))
+    return any(
+        f"{stem}{suffix}" in files.entries for suffix in ("", ".weight", ".weight_packed", "_weight_packed", "_packed")
+    )
 
 
 class _Checker:

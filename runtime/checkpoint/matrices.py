@@ -1,5 +1,5 @@
 """Weight matrices as views of the mapped files, in the format they are stored in. Refuses scales that can't be one
-and plain weights that aren't finite."""
+and weights that aren't finite."""
 
 import math
 from dataclasses import dataclass
@@ -57,7 +57,7 @@ def read_matrix(source: TensorSource, stored: StoredMatrix) -> Matrix:
     scales = source.get(stored.scales.name)
     if stored.kind == "fp8":
         multipliers = _spread(_checked_multipliers(scales.float(), stored.scales), *values.shape)
-        return Fp8Matrix(values.view(torch.uint8), multipliers)
+        return Fp8Matrix(_without_nan(values.view(torch.uint8), stored.values), multipliers)
     return Nvfp4Matrix(
         values, _checked_blocks(scales.view(torch.uint8), stored.scales), read_multiplier(source, stored)
     )
@@ -85,7 +85,8 @@ def read_bank(source: TensorSource, stored: StoredMatrix, expert: int, num_parts
         own = scales if scales.numel() == 1 else scales[expert]
         multipliers = _spread(_checked_multipliers(own.float(), stored.scales), *values.shape[1:])
         return [
-            Fp8Matrix(run.view(torch.uint8), part) for run, part in zip(runs, multipliers.chunk(num_parts), strict=True)
+            Fp8Matrix(_without_nan(run.view(torch.uint8), stored.values), part)
+            for run, part in zip(runs, multipliers.chunk(num_parts), strict=True)
         ]
     assert stored.global_scale is not None
     globals_ = source.get(stored.global_scale.name).float()
@@ -99,10 +100,21 @@ def refuse_not_finite(values: Tensor, entry: TensorEntry) -> Tensor:
     """The values; one NaN or infinity would turn every answer into noise, so CheckpointError names its tensor."""
     # A few at a time: the check takes twice the memory of what it looks at.
     if not all(bool(torch.isfinite(part).all()) for part in values.reshape(-1).split(_CHECKED_VALUES)):
-        raise CheckpointError(
-            f"{entry.file}: tensor {entry.name} has NaN or infinity; the file is damaged, download it again"
-        )
+        raise _not_finite(entry)
     return values
+
+
+def _without_nan(bits: Tensor, entry: TensorEntry) -> Tensor:
+    """e4m3 bits; it has no infinity, and 0x7F and 0xFF are NaN."""
+    if any(bool(((part & _E4M3_NAN) == _E4M3_NAN).any()) for part in bits.reshape(-1).split(_CHECKED_VALUES)):
+        raise _not_finite(entry)
+    return bits
+
+
+def _not_finite(entry: TensorEntry) -> CheckpointError:
+    return CheckpointError(
+        f"{entry.file}: tensor {entry.name} has NaN or infinity; the file is damaged, download it again"
+    )
 
 
 def _spread(multipliers: Tensor, num_rows: int, width: int) -> Tensor:

@@ -58,8 +58,9 @@ def detect_names(tensor_names: Iterable[str] | None) -> NameMap:
     names = list(tensor_names or ())
     for prefix in PREFIXES:
         if any(name.startswith((f"{prefix}layers.", f"{prefix}embed_tokens.")) for name in names):
-            nested_head = "language_model.lm_head.weight"
-            return NameMap(prefix, nested_head if nested_head in names else "lm_head.weight")
+            nested = "language_model."
+            has_nested_head = any(name.startswith(f"{nested}lm_head.") for name in names)
+            return NameMap(prefix, f"{nested}lm_head.weight" if has_nested_head else "lm_head.weight")
     return NameMap(PREFIXES[0])
 
 

@@ -83,6 +83,18 @@ def test_a_head_in_the_file_wins_over_a_config_that_ties(tmp_path: Path) -> None
     assert not open_checkpoint(tmp_path).spec.ties_embeddings
 
 
+def test_a_packed_head_is_found_too(tmp_path: Path) -> None:
+    config = tiny_config(tie_word_embeddings=True)
+    file = save_fused(random_model(config), tmp_path) / "model.safetensors"
+    head = {
+        "lm_head.weight_packed": torch.zeros(97, 32, dtype=torch.uint8),
+        "lm_head.weight_scale": torch.ones(97, 4).to(torch.float8_e4m3fn),
+        "lm_head.weight_global_scale": torch.ones(1),
+    }
+    save_file({**load_file(file), **head}, file)
+    assert not open_checkpoint(tmp_path).spec.ties_embeddings
+
+
 def test_views_are_zero_copy_and_survive_released_pages(tmp_path: Path) -> None:
     save_plain(random_model(tiny_config()), tmp_path)
     source = TensorSource(open_checkpoint(tmp_path).files)

@@ -142,6 +142,11 @@ def head_in_fp8(scale: float | None) -> Callable[[dict[str, torch.Tensor]], None
     return apply
 
 
+def nan_in_fp8_head(tensors: dict[str, torch.Tensor]) -> None:
+    head_in_fp8(1.0)(tensors)
+    tensors["lm_head.weight"].view(torch.uint8)[3, 5] = 0xFF
+
+
 def foreign(suffix: str, dtype: torch.dtype, method: str = "") -> Breakage:
     def apply(folder: Path) -> None:
         replace(f"model.layers.0.linear_attn.out_proj{suffix}", torch.zeros(2, 2, dtype=dtype))(folder)
@@ -308,6 +313,7 @@ CASES: dict[str, tuple[str, Breakage, list[str]]] = {
     ),
     "FP8 scale NaN": ("nvfp4", edit_tensors(head_in_fp8(float("nan"))), ["lm_head.weight_scale", "is nan"]),
     "FP8 scale negative": ("nvfp4", edit_tensors(head_in_fp8(-1.0)), ["lm_head.weight_scale", "is -1.0"]),
+    "FP8 NaN": ("nvfp4", edit_tensors(nan_in_fp8_head), ["lm_head.weight has NaN"]),
     "FP8 without scale": ("nvfp4", edit_tensors(head_in_fp8(None)), ["lm_head.weight_scale", "missing"]),
     "GPTQ": ("plain", foreign(".qweight", torch.int32, "gptq"), ["is a GPTQ checkpoint", "NVFP4", "RadixArk"]),
     "AWQ": ("plain", foreign(".qweight", torch.int32, "awq"), ["is an AWQ checkpoint", "NVFP4", "RadixArk"]),
