@@ -107,9 +107,11 @@ ACTIONS: tuple[Action, ...] = (
         argument="words to search for",
     ),
     _model("models", "Models", "See the models here and choose one", "f2", "models"),
-    _model("toggle_thinking", "Thinking", "Let the model reason first: auto, on, off", "ctrl+t", "think"),
-    _model("toggle_overlap", "Overlap", "Switch the overlap path on or off", "f4", "overlap"),
-    _model("switch_policy", "Slot policy", "Change which expert leaves its slot", "f5", "policy"),
+    _model("toggle_thinking", "Thinking", "Let the model reason first", "ctrl+t", "think", argument="auto, on or off"),
+    _model("toggle_overlap", "Overlap", "Switch the overlap path", "f4", "overlap", argument="on or off"),
+    _model(
+        "switch_policy", "Slot policy", "Choose which expert leaves its slot", "f5", "policy", argument="rule or lru"
+    ),
     _settings("settings", "Settings", "Sampling, thinking, slots, theme", "ctrl+s", "settings", footer="Settings"),
     _app("next_theme", "Theme", "Next colour theme", "f8", "theme"),
     _app("show_help", "Help", "Keys, commands and what the figures mean", "f1", "help", footer="Help"),

@@ -20,7 +20,7 @@ from app.tui.bridge import TurnInbox, TurnOver
 from app.tui.display import shown
 from app.tui.screens.chat_attaching import AttachControls
 from app.tui.screens.chat_copying import CopyControls
-from app.tui.screens.chat_model import ModelControls
+from app.tui.screens.chat_model import SWITCHES, ModelControls
 from app.tui.screens.conversations import ConversationChoice, ConversationsScreen
 from app.tui.turn_view import TurnView
 from app.tui.widgets.attachment_tray import AttachmentTray
@@ -139,12 +139,17 @@ class ChatScreen(ModelControls, CopyControls, AttachControls):
         if isinstance(command, str):
             self.say(f"There is no command /{command}; /help lists them. Put a space before it to send it.", "warning")
             return
+        name, argument = command.action.name, command.argument
+        if name in SWITCHES and argument and argument not in SWITCHES[name]:
+            self.say(f"/{command.action.command} takes {command.action.argument}, not '{argument}'.", "warning")
+            return
         self.prompt.take()
-        name = command.action.name
-        if name == "conversations":
-            self.action_conversations(command.argument)
+        if name in SWITCHES and argument:
+            self.switch(name, argument)
+        elif name == "conversations":
+            self.action_conversations(argument)
         elif name == "attach":
-            await self.action_attach(command.argument)
+            await self.action_attach(argument)
         elif command.action.scope == "app":
             await self.app.run_action(name)
         else:

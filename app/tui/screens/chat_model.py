@@ -16,7 +16,12 @@ from app.tui.screens.settings import SettingsScreen
 from app.tui.settings_keeper import keep_changes
 from app.tui.themes import THEME_NAMES
 
-THINKING_ORDER = {"auto": "on", "on": "off", "off": "auto"}
+SWITCHES = {
+    "toggle_thinking": ("auto", "on", "off"),
+    "toggle_overlap": ("on", "off"),
+    "switch_policy": ("rule", "lru"),
+}
+"""Actions that choose one of a few values; without a word they take the next one."""
 
 
 class ModelControls(ChatBase):
@@ -70,26 +75,33 @@ class ModelControls(ChatBase):
         self.say("Settings saved.")
 
     def action_toggle_thinking(self) -> None:
-        settings = self.session.settings
-        thinking = THINKING_ORDER[settings.thinking]
-        self._change_settings(replace(settings, thinking=thinking))  # type: ignore[arg-type]
-        words = {"auto": "as the model likes", "on": "on", "off": "off"}[thinking]
-        self.say(f"Thinking: {words}, from the next message on.")
+        self.switch("toggle_thinking", _next("toggle_thinking", self.session.settings.thinking))
 
     def action_toggle_overlap(self) -> None:
-        settings = self.session.settings
-        self._change_settings(replace(settings, overlap=not settings.overlap))
-        stats = self.session.stats
-        reason = ""
-        if not settings.overlap and stats is not None and stats.overlap_requested and stats.overlap_reason:
-            reason = f" It does not run: {stats.overlap_reason}."
-        self.say(f"Overlap {'off' if settings.overlap else 'on'}; the engine restarts.{reason}")
+        self.switch("toggle_overlap", "off" if self.session.settings.overlap else "on")
 
     def action_switch_policy(self) -> None:
+        self.switch("switch_policy", _next("switch_policy", self.session.settings.policy))
+
+    def switch(self, action_name: str, value: str) -> None:
+        """Choose one of the action's `SWITCHES` and say what follows from it."""
         settings = self.session.settings
-        policy = "lru" if settings.policy == "rule" else "rule"
-        self._change_settings(replace(settings, policy=policy))  # type: ignore[arg-type]
-        self.say(f"Slot policy {policy}; the engine restarts.")
+        if action_name == "toggle_thinking":
+            self._change_settings(replace(settings, thinking=value))  # type: ignore[arg-type]
+            words = {"auto": "as the model likes", "on": "on", "off": "off"}[value]
+            self.say(f"Thinking: {words}, from the next message on.")
+        elif action_name == "toggle_overlap":
+            self._change_settings(replace(settings, overlap=value == "on"))
+            self.say(f"Overlap {value}; the engine restarts.{self._why_overlap_declines(value)}")
+        else:
+            self._change_settings(replace(settings, policy=value))  # type: ignore[arg-type]
+            self.say(f"Slot policy {value}; the engine restarts.")
+
+    def _why_overlap_declines(self, value: str) -> str:
+        stats = self.session.stats
+        if value == "off" or stats is None or not (stats.overlap_requested and stats.overlap_reason):
+            return ""
+        return f" It does not run: {stats.overlap_reason}."
 
     def set_theme_name(self, name: str) -> None:
         """Use and keep this theme."""
@@ -107,3 +119,8 @@ class ModelControls(ChatBase):
         self._is_stale = True
         if not self._is_busy:
             self.warm_up()
+
+
+def _next(action_name: str, value: str) -> str:
+    values = SWITCHES[action_name]
+    return values[(values.index(value) + 1) % len(values)]

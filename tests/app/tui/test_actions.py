@@ -36,6 +36,7 @@ def test_no_key_of_the_chat_is_taken_by_the_prompt() -> None:
 def test_slash_commands() -> None:
     assert isinstance(parse_slash("/new"), SlashCommand)
     assert parse_slash("/chats old news") == SlashCommand(parse_slash("/chats").action, "old news")  # type: ignore[union-attr]
+    assert parse_slash("/think off") == SlashCommand(parse_slash("/think").action, "off")  # type: ignore[union-attr]
     assert parse_slash("/unknown") == "unknown"
     assert parse_slash("/etc/passwd") is None
     assert parse_slash("/new idea for you") is None

@@ -226,6 +226,23 @@ async def test_keys_switch_thinking_overlap_policy_and_theme(make_app: MakeApp, 
         assert kept.policy == "lru"
 
 
+async def test_slash_commands_take_a_value_and_refuse_another(make_app: MakeApp) -> None:
+    app = make_app()
+    async with app.run_test(size=(100, 30)) as pilot:
+        await settle(pilot)
+        for text in ("/think off", "/overlap off", "/policy lru"):
+            app.chat.prompt.set_text(text)
+            await pilot.press("enter")
+            await settle(pilot)
+        settings = app.chat.session.settings
+        assert (settings.thinking, settings.overlap, settings.policy) == ("off", False, "lru")
+        app.chat.prompt.set_text("/think hard about it")
+        await pilot.press("enter")
+        await until_shown(pilot, "/think takes auto, on or off, not 'hard about it'.")
+        assert app.chat.prompt.text == "/think hard about it"
+        assert app.chat.session.settings.thinking == "off"
+
+
 async def test_settings_that_cannot_be_saved_are_used_and_said(make_app: MakeApp, locations: Locations) -> None:
     locations.config_file.mkdir(parents=True)
     app = make_app()
