@@ -7,6 +7,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from app.errors import HotslotError, SettingsError
 from runtime.options import EngineOptions, SamplingOptions, parse_size
+from runtime.protocol import TemplateSwitches
 
 Thinking = Literal["auto", "on", "off"]
 
@@ -29,6 +30,9 @@ def _about(*words: Any, **more: Any) -> dict[str, FieldInfo]:
     return {"info": FieldInfo(*words, **more)}
 
 
+_SWITCH = {"auto": None, "on": True, "off": False}
+
+
 @dataclass(frozen=True)
 class Settings:
     """Everything a user can set. None: the model's or the plan's own value."""
@@ -39,6 +43,13 @@ class Settings:
     )
     thinking: Thinking = field(
         default="auto", metadata=_about("chat", "Thinking", "Whether the model reasons before it answers")
+    )
+    reasoning_effort: Literal["auto", "low", "medium", "xhigh"] = field(
+        default="auto", metadata=_about("chat", "Reasoning effort", "How long the model reasons, if it can be told")
+    )
+    preserve_thinking: Thinking = field(
+        default="auto",
+        metadata=_about("chat", "Keep reasoning", "Whether the model sees its reasoning of earlier turns"),
     )
     temperature: float | None = field(
         default=None, metadata=_about("sampling", "Temperature", "0 always takes the likeliest token", 0.0, 10.0)
@@ -122,7 +133,13 @@ class Settings:
     @property
     def wants_thinking(self) -> bool | None:
         """None leaves it to the model's template."""
-        return {"auto": None, "on": True, "off": False}[self.thinking]
+        return _SWITCH[self.thinking]
+
+    @property
+    def template_switches(self) -> TemplateSwitches:
+        """What else the model's template is told."""
+        effort = None if self.reasoning_effort == "auto" else self.reasoning_effort
+        return TemplateSwitches(effort, _SWITCH[self.preserve_thinking])
 
 
 @dataclass(frozen=True)

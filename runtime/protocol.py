@@ -58,6 +58,18 @@ class LoadModel:
 
 
 @dataclass(frozen=True)
+class TemplateSwitches:
+    """What some chat templates can be told beside thinking; None leaves it to the template, others ignore it.
+
+    A template refuses an effort it does not know; Qwen3.8's knows low, medium and xhigh, and keeps the reasoning of
+    earlier turns unless `preserve_thinking` is False.
+    """
+
+    reasoning_effort: str | None = None
+    preserve_thinking: bool | None = None
+
+
+@dataclass(frozen=True)
 class Generate:
     """Answer the last message. `thinking` None means the template's default."""
 
@@ -68,6 +80,7 @@ class Generate:
     thinking: bool | None = None
     conversation_id: str = ""
     """Hint for prefix reuse only; answers never depend on it."""
+    switches: TemplateSwitches = TemplateSwitches()
 
 
 @dataclass(frozen=True)
@@ -85,6 +98,7 @@ class CountTokens:
     messages: tuple[ChatMessage, ...]
     tools: tuple[ToolSchema, ...] = ()
     thinking: bool | None = None
+    switches: TemplateSwitches = TemplateSwitches()
 
 
 @dataclass(frozen=True)
@@ -185,6 +199,8 @@ class Loaded:
     default_sampling: SamplingOptions
     """From generation_config.json."""
     load_s: float
+    notice: str = ""
+    """One line where the checkpoint's config and its tensors disagree on the format; the tensors count."""
 
 
 @dataclass(frozen=True)

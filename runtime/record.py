@@ -1,7 +1,9 @@
 """The expert record: all bytes of one routed expert, contiguous, 16-byte aligned, alike in host store and slot.
 
 Order: gate+up codes, gate+up scales, down codes, down scales, then three fp32 global scales (gate, up, down).
-A plain record holds gate+up values, then down values. Offsets are bytes from the record's start.
+An FP8 record has e4m3 values as codes, and as scales one fp32 per row and 128 inputs: so one layout holds what was
+stored with one scale, one per row or one per 128 x 128 block. A plain record holds gate+up values, then down values.
+Offsets are bytes from the record's start.
 """
 
 from dataclasses import dataclass
@@ -11,6 +13,9 @@ from runtime.spec import ExpertFormat, ModelSpec
 RECORD_ALIGNMENT = 16
 NVFP4_GROUP = 16
 """Consecutive input elements that share one e4m3 scale."""
+
+FP8_BLOCK = 128
+"""Consecutive input elements of an FP8 weight that share one fp32 scale."""
 
 PLAIN_ELEMENT_BYTES: dict[str, int] = {"bf16": 2, "fp16": 2, "fp32": 4}
 
@@ -43,6 +48,11 @@ class RecordLayout:
             down_codes = hidden * (intermediate // 2)
             down_scales = hidden * (-(-intermediate // NVFP4_GROUP))
             scalars = 12
+        elif expert_format == "fp8":
+            gate_up_codes, down_codes = 2 * intermediate * hidden, hidden * intermediate
+            gate_up_scales = 4 * 2 * intermediate * (-(-hidden // FP8_BLOCK))
+            down_scales = 4 * hidden * (-(-intermediate // FP8_BLOCK))
+            scalars = 0
         else:
             element_bytes = PLAIN_ELEMENT_BYTES[expert_format]
             gate_up_codes = 2 * intermediate * hidden * element_bytes
@@ -65,6 +75,11 @@ class RecordLayout:
         )
 
     @classmethod
-    def of(cls, spec: ModelSpec) -> "RecordLayout":
-        """The record of a model's routed experts."""
-        return cls.build(spec.hidden_size, spec.moe.intermediate, spec.weights.expert_format)
+    def of(cls, spec: ModelSpec, layer: int) -> "RecordLayout":
+        """The record of a layer's routed experts."""
+        return cls.build(spec.hidden_size, spec.moe.intermediate, spec.weights.format_of(layer))
+
+    @classmethod
+    def of_layers(cls, spec: ModelSpec) -> "tuple[RecordLayout, ...]":
+        """Of all layers; a slot is as large as the largest."""
+        return tuple(cls.of(spec, layer) for layer in range(spec.num_layers))

@@ -8,10 +8,24 @@ from dataclasses import dataclass
 from typing import Literal
 
 LayerKind = Literal["linear_attention", "full_attention", "sparse_attention"]
-ExpertFormat = Literal["nvfp4", "bf16", "fp16", "fp32"]
+ExpertFormat = Literal["nvfp4", "fp8", "bf16", "fp16", "fp32"]
 
 PAGE_TOKENS = 64
 """Tokens in one KV page."""
+
+
+@dataclass(frozen=True)
+class YarnSpec:
+    """YaRN (arXiv 2309.00071): slow rotary frequencies are divided by `factor`, cos and sin multiplied by
+    `attention_factor`; the borders are frequencies that turn `beta_fast` and `beta_slow` times in `original_tokens`."""
+
+    factor: float
+    original_tokens: int
+    attention_factor: float
+    beta_fast: float
+    beta_slow: float
+    truncates: bool
+    """Whether the borders are rounded outwards to whole dims."""
 
 
 @dataclass(frozen=True)
@@ -24,6 +38,7 @@ class AttentionSpec:
     rotary_dims: int
     rope_theta: float
     has_output_gate: bool
+    yarn: YarnSpec | None = None
 
 
 @dataclass(frozen=True)
@@ -50,6 +65,8 @@ class DeltaNetSpec:
     value_dim: int
     conv_kernel: int
     gate_activation: Literal["sigmoid", "silu"]
+    is_grouped: bool = False
+    """Whether the checkpoint has in_proj_qkvz and in_proj_ba, rows grouped by key head, where others have four."""
 
     @property
     def conv_channels(self) -> int:
@@ -107,11 +124,19 @@ class WeightFacts:
     """
 
     expert_format: ExpertFormat
+    """Of most layers."""
     record_bytes: int
+    """Of one expert; the largest where layers differ."""
     dense_params: int
     ngram_table_bytes: int
     checkpoint_bytes: int
     is_measured: bool
+    layer_formats: tuple[ExpertFormat, ...] = ()
+    """Format of each layer's experts; empty: all layers have `expert_format`."""
+
+    def format_of(self, layer: int) -> ExpertFormat:
+        """Format of one layer's experts."""
+        return self.layer_formats[layer] if self.layer_formats else self.expert_format
 
 
 @dataclass(frozen=True)
@@ -132,6 +157,8 @@ class ModelSpec:
     hyper_connection: HyperConnectionSpec | None
     ngram: NgramSpec | None
     ties_embeddings: bool
+    norm_adds_one: bool
+    """Whether an RMS norm multiplies by 1 + weight or by the weight itself."""
     max_context_tokens: int
     eos_token_ids: tuple[int, ...]
     weights: WeightFacts

@@ -169,7 +169,10 @@ class ChatSession:
             return None
         draft = Message("", None, "user", clean(text), attachments=tuple(attachments))
         context = build_context((*self.messages, draft), self.settings.system_prompt)
-        return await self.engine.count_tokens(CountTokens(new_id(), context, thinking=self.settings.wants_thinking))
+        settings = self.settings
+        return await self.engine.count_tokens(
+            CountTokens(new_id(), context, thinking=settings.wants_thinking, switches=settings.template_switches)
+        )
 
     async def close(self) -> None:
         """End the engine."""
@@ -221,6 +224,7 @@ class ChatSession:
             sampling=self.settings.sampling_options(loaded.default_sampling),
             thinking=self.settings.wants_thinking,
             conversation_id=conversation.id,
+            switches=self.settings.template_switches,
         )
 
     def _store_answer(self, answer: Answer) -> str | None:

@@ -127,8 +127,8 @@ class _Printer:
 
     def show(self, event: TurnEvent) -> None:
         match event:
-            case EngineStarting(phase, fraction):
-                self._console.progress(f"Loading the model ({phase}) {fraction:.0%}")
+            case EngineStarting(phase, fraction, detail):
+                self._console.progress(f"Loading the model ({phase}) {fraction:.0%} {detail}")
             case PrefillAdvanced(done, total) if done < total:
                 self._console.progress(f"Reading the prompt: {done} of {total} tokens")
             case AnswerTextStreamed(channel, text) if not self._is_json:

@@ -52,6 +52,12 @@ def add_chat_options(parser: argparse.ArgumentParser) -> None:
         default=argparse.SUPPRESS,
         help="answer at once",
     )
+    effort = _FIELDS["reasoning_effort"]
+    chat.add_argument("--reasoning-effort", choices=effort.choices, default=argparse.SUPPRESS, help=effort.info.help)
+    preserve = _FIELDS["preserve_thinking"]
+    chat.add_argument(
+        "--preserve-thinking", choices=preserve.choices, default=argparse.SUPPRESS, help=preserve.info.help
+    )
     sampling = parser.add_argument_group("sampling (default: what the model's authors recommend)")
     for name in _SAMPLING:
         _add_setting(sampling, name, _METAVARS.get(name, "X"))

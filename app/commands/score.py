@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from app.chat.attachments import decode_text
+from app.chat.engine_start import LoadEstimate
 from app.commands.context import CommandContext
 from app.commands.options import add_engine_options, add_model_option
 from app.console import Console
@@ -54,11 +55,15 @@ def run(context: CommandContext, arguments: argparse.Namespace) -> int:
 async def _score(context: CommandContext, model_path: Path, request: Score) -> Scored:
     engine = LocalEngine(context.locations.engine_log_file)
 
+    estimate = LoadEstimate()
+
     def show(progress: LoadProgressed) -> None:
-        context.console.progress(f"Loading the model ({progress.phase})")
+        context.console.progress(f"Loading the model ({progress.phase}) {estimate.describe(progress)}")
 
     try:
-        await engine.start(context.settings.engine_options(model_path), show)
+        loaded = await engine.start(context.settings.engine_options(model_path), show)
+        if loaded.notice:
+            context.console.notice(loaded.notice)
         context.console.progress("Scoring")
         return await engine.score(request)
     finally:

@@ -38,7 +38,7 @@ class TurnView:
                 await self._show_text(event)
             case EngineStarting():
                 self._status.load_phase, self._status.load_fraction = event.phase, event.fraction
-                self._wait(f"Loading the model… {event.fraction:.0%}")
+                self._wait(f"Loading the model… {event.fraction:.0%} {event.detail}".rstrip())
             case EngineReady():
                 self._show_ready(event)
             case PromptStarted():

@@ -3,9 +3,10 @@
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from runtime.checkpoint.claims import contradiction
 from runtime.checkpoint.files import CheckpointFiles, read_json
+from runtime.checkpoint.foreign import refuse_foreign, refuse_gguf
 from runtime.checkpoint.inventory import Inventory, take_inventory
-from runtime.checkpoint.scales import check_scales
 from runtime.families.names import NameMap
 from runtime.families.registry import names_of, read_spec
 from runtime.record import RecordLayout
@@ -20,40 +21,45 @@ class Checkpoint:
     spec: ModelSpec
     names: NameMap
     inventory: Inventory
+    notice: str | None = None
+    """One line where config and tensors disagree on the format."""
 
 
-def open_checkpoint(folder: Path, reads_scales: bool = True) -> Checkpoint:
+def open_checkpoint(folder: Path) -> Checkpoint:
     """Open and check a model folder; nothing is allocated. Raises CheckpointError naming file, tensor and next step.
 
-    `reads_scales` also looks at every quantisation scale (a read of 1/9 of NVFP4 experts).
+    Reads headers only: weights, and with them scales, are checked when they are read, so that each is read once.
     """
+    refuse_gguf(Path(folder))
     files = CheckpointFiles.open(Path(folder))
+    refuse_foreign(files.folder, files.config, files.entries.values())
     spec = read_spec(files.config, str(files.folder))
     names = names_of(spec, files.entries)
     # Where config and tensors disagree on tying, the tensors win: a head of its own is used.
-    if names.lm_head in files.entries:
+    head = names.lm_head.removesuffix(".weight")
+    if any(f"{head}.{part}" in files.entries for part in ("weight", "weight_packed")):
         spec = replace(spec, ties_embeddings=False)
     inventory = take_inventory(files, spec, names)
     spec = replace(spec, weights=_measure(files, spec, inventory), eos_token_ids=_stop_ids(files, spec))
-    if reads_scales:
-        check_scales(files, spec, names)
-    return Checkpoint(files, spec, names, inventory)
+    return Checkpoint(files, spec, names, inventory, contradiction(files, inventory.expert_formats))
 
 
 def read_facts(folder: Path) -> ModelSpec:
     """The model in `folder`, with weight facts measured from its headers. Raises CheckpointError."""
-    return open_checkpoint(folder, reads_scales=False).spec
+    return open_checkpoint(folder).spec
 
 
 def _measure(files: CheckpointFiles, spec: ModelSpec, inventory: Inventory) -> WeightFacts:
-    layout = RecordLayout.build(spec.hidden_size, spec.moe.intermediate, inventory.expert_format)
+    formats = inventory.expert_formats
+    layouts = {name: RecordLayout.build(spec.hidden_size, spec.moe.intermediate, name) for name in set(formats)}
     return WeightFacts(
-        expert_format=inventory.expert_format,
-        record_bytes=layout.record_bytes,
+        expert_format=max(formats, key=formats.count),
+        record_bytes=max(layout.record_bytes for layout in layouts.values()),
         dense_params=inventory.dense_params,
         ngram_table_bytes=inventory.ngram_table_bytes,
         checkpoint_bytes=files.total_bytes,
         is_measured=True,
+        layer_formats=formats if len(layouts) > 1 else (),
     )
 
 

@@ -7,24 +7,21 @@ and of multi-token prediction are skipped by name; any other tensor without a pl
 import math
 import re
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 from runtime.checkpoint.files import CheckpointFiles, TensorEntry
+from runtime.checkpoint.formats import PLAIN_FORMATS, StoredMatrix, check_dtype, find_matrix, wrong_shape
 from runtime.errors import CheckpointError
+from runtime.families.dense_tensors import dense_tensors
 from runtime.families.names import NameMap, Projection, is_hash_buffer
 from runtime.families.ngram_hash import ngram_hash
-from runtime.families.registry import dense_tensors
-from runtime.record import NVFP4_GROUP
 from runtime.spec import ExpertFormat, ModelSpec
 
-PLAIN_FORMATS: dict[str, ExpertFormat] = {"BF16": "bf16", "F16": "fp16", "F32": "fp32"}
-"""Dtypes a dense tensor or a plain expert may have."""
-
-TABLE_DTYPES = ("BF16", "F16", "F32", "F8_E4M3")
 PROJECTIONS: tuple[Projection, ...] = ("gate_proj", "up_proj", "down_proj")
 
 _SKIPPED = re.compile(r"(^|\.)(visual|vision_tower|mtp)\.")
-_ACTIVATION_SCALES = (".input_scale", ".k_scale", ".v_scale")
+_ACTIVATION_SCALES = re.compile(r"[._](input_scale|input_global_scale|activation_scale|[qkv]_scale)$")
 """Scales of quantised activations and KV: weights-only computing has no use for them."""
 
 
@@ -32,7 +29,8 @@ _ACTIVATION_SCALES = (".input_scale", ".k_scale", ".v_scale")
 class Inventory:
     """What was found; sizes in bytes are as stored."""
 
-    expert_format: ExpertFormat
+    expert_formats: tuple[ExpertFormat, ...]
+    """Of each layer."""
     expert_layout: Literal["per_expert", "fused"]
     dense_params: int
     ngram_table_bytes: int
@@ -42,37 +40,36 @@ class Inventory:
 def take_inventory(files: CheckpointFiles, spec: ModelSpec, names: NameMap) -> Inventory:
     """Check every tensor `spec` needs and that there is no other. Raises CheckpointError naming file and tensor."""
     checker = _Checker(files, spec, names)
+    checker.refuse_missing_layers()
     dense_params = checker.check_dense()
+    checker.refuse_missing_experts()
     table_bytes = checker.check_ngram_tables()
-    layout, expert_format, expert_bytes = checker.check_experts()
+    layers = [checker.check_experts(layer) for layer in range(spec.num_layers)]
     checker.refuse_unknown()
-    return Inventory(expert_format, layout, dense_params, table_bytes, expert_bytes)
-
-
-def ngram_shards(files: CheckpointFiles, stem: str) -> list[TensorEntry]:
-    """The table's pieces in row order: one '.weight', or '.shard_0.weight', '.shard_1.weight', …"""
-    whole = files.entries.get(f"{stem}.weight")
-    if whole is not None:
-        return [whole]
-    shards = [files.find(f"{stem}.shard_0.weight")]
-    while (shard := files.entries.get(f"{stem}.shard_{len(shards)}.weight")) is not None:
-        shards.append(shard)
-    return shards
-
-
-def wrong_shape(entry: TensorEntry, shape: tuple[int, ...]) -> CheckpointError:
-    """The error for a tensor whose shape contradicts the config."""
-    return CheckpointError(
-        f"{entry.file}: tensor {entry.name} has shape {list(entry.shape)}, config.json asks for {list(shape)}; "
-        "the weights and config.json belong to different models, download both again"
+    return Inventory(
+        expert_formats=tuple(expert_format for expert_format, _ in layers),
+        expert_layout="fused" if has_fused_experts(files, names, 0) else "per_expert",
+        dense_params=dense_params,
+        ngram_table_bytes=table_bytes,
+        expert_bytes=sum(num_bytes for _, num_bytes in layers),
     )
 
 
-def wrong_dtype(entry: TensorEntry, allowed: tuple[str, ...]) -> CheckpointError:
-    """The error for a tensor in a format that isn't read here."""
-    return CheckpointError(
-        f"{entry.file}: tensor {entry.name} has dtype {entry.dtype}, {' or '.join(allowed)} is needed; "
-        "choose a checkpoint with NVFP4 (ModelOpt) or unquantised weights"
+def ngram_shards(files: CheckpointFiles, stem: str) -> list[StoredMatrix]:
+    """The table's pieces in row order: `stem` itself, or its 'shard_0', 'shard_1', …, whose scales may be shared."""
+    if f"{stem}.weight" in files.entries or f"{stem}.weight_packed" in files.entries:
+        return [find_matrix(files, stem)]
+    shards = [find_matrix(files, f"{stem}.shard_0", stem)]
+    while any(f"{stem}.shard_{len(shards)}.{part}" in files.entries for part in ("weight", "weight_packed")):
+        shards.append(find_matrix(files, f"{stem}.shard_{len(shards)}", stem))
+    return shards
+
+
+def has_fused_experts(files: CheckpointFiles, names: NameMap, layer: int) -> bool:
+    """Whether all experts of the layer are in one bank."""
+    stem = names.of_fused_experts(layer, "gate_up_proj")
+    return any(
+        f"{stem}{suffix}" in files.entries for suffix in ("", ".weight", ".weight_packed", "_weight_packed", "_packed")
     )
 
 
@@ -85,26 +82,54 @@ class _Checker:
         self.names = names
         self.known: set[str] = set()
 
-    def check(self, name: str, shape: tuple[int, ...], dtypes: tuple[str, ...]) -> TensorEntry:
-        entry = self.files.find(name)
-        self.known.add(name)
-        if entry.dtype not in dtypes:
-            raise wrong_dtype(entry, dtypes)
-        if entry.shape != shape:
-            raise wrong_shape(entry, shape)
-        return entry
+    def refuse_missing_layers(self) -> None:
+        """A layer of which there is nothing at all is named as such."""
+        for layer in range(self.spec.num_layers):
+            self._refuse_gap("layer", layer, self.spec.num_layers, set(self._experts_found), "")
 
-    def check_scalar(self, name: str, dtypes: tuple[str, ...]) -> None:
-        entry = self.files.find(name)
-        self.check(name, (1,) if entry.shape == (1,) else (), dtypes)
+    def refuse_missing_experts(self) -> None:
+        """So is an expert, where a layer has others of its own."""
+        for layer, found in sorted(self._experts_found.items()):
+            if found and layer < self.spec.num_layers:
+                for expert in range(self.spec.moe.num_experts):
+                    self._refuse_gap("expert", expert, self.spec.moe.num_experts, found, f" of layer {layer}")
+
+    @cached_property
+    def _experts_found(self) -> dict[int, set[int]]:
+        """Experts with tensors of their own, by layer."""
+        pattern = re.compile(re.escape(self.names.prefix) + r"layers\.(\d+)\.(?:mlp\.experts\.(\d+)\.)?")
+        found: dict[int, set[int]] = {}
+        for name in self.files.entries:
+            if match := pattern.match(name):
+                experts = found.setdefault(int(match[1]), set())
+                if match[2] is not None:
+                    experts.add(int(match[2]))
+        return found
+
+    def _refuse_gap(self, what: str, index: int, count: int, found: set[int], where: str) -> None:
+        if index not in found:
+            raise CheckpointError(
+                f"{self.files.folder}: {what} {index}{where} is missing, config.json asks for {count}; "
+                "the download is incomplete, get the missing weights"
+            )
+
+    def check_matrix(self, stored: StoredMatrix, shape: tuple[int, ...]) -> StoredMatrix:
+        stored.check(shape)
+        self.known.update(entry.name for entry in stored.entries)
+        return stored
 
     def check_dense(self) -> int:
         dense_params = 0
         for name, shape in dense_tensors(self.spec, self.names).items():
-            if is_hash_buffer(name):
-                self.check(name, shape, ("I64",))
+            if name.endswith(".weight") and len(shape) == 2:
+                self.check_matrix(find_matrix(self.files, name.removesuffix(".weight")), shape)
             else:
-                self.check(name, shape, tuple(PLAIN_FORMATS))
+                entry = self.files.find(name)
+                self.known.add(name)
+                check_dtype(entry, ("I64",) if is_hash_buffer(name) else tuple(PLAIN_FORMATS))
+                if entry.shape != shape:
+                    raise wrong_shape(entry, shape)
+            if not is_hash_buffer(name):
                 dense_params += math.prod(shape)
         return dense_params
 
@@ -114,74 +139,59 @@ class _Checker:
             return 0
         table_bytes = 0
         for module_index, layer in enumerate(ngram.layer_indices):
-            stem = self.names.of_ngram_table(layer)
             num_rows = ngram_hash(ngram, self.spec.vocab_size, module_index).table_rows
-            shards = ngram_shards(self.files, stem)
+            shards = ngram_shards(self.files, self.names.of_ngram_table(layer))
             for shard in shards:
-                rows = shard.shape[0] if shard.shape else 0
-                self.check(shard.name, (rows, ngram.head_dim), (shards[0].dtype,))
-            if shards[0].dtype not in TABLE_DTYPES:
-                raise wrong_dtype(shards[0], TABLE_DTYPES)
-            if sum(shard.shape[0] for shard in shards) != num_rows:
-                raise self._wrong_table(shards, num_rows)
-            if shards[0].dtype == "F8_E4M3":
-                self.check_scalar(f"{stem}.weight_scale", tuple(PLAIN_FORMATS))
-            table_bytes += sum(shard.end - shard.begin for shard in shards)
+                check_dtype(shard.values, (shards[0].values.dtype,))
+                self.check_matrix(shard, (shard.values.shape[0] if shard.values.shape else 0, ngram.head_dim))
+                table_bytes += shard.values.end - shard.values.begin
+                if shard.kind == "nvfp4" and shard.scales is not None:
+                    table_bytes += shard.scales.end - shard.scales.begin
+            found = sum(shard.values.shape[0] for shard in shards)
+            if found != num_rows:
+                raise self._wrong_table(shards[-1].values, found, num_rows)
         return table_bytes
 
-    def _wrong_table(self, shards: list[TensorEntry], num_rows: int) -> CheckpointError:
-        found = sum(shard.shape[0] for shard in shards)
+    def _wrong_table(self, last: TensorEntry, found: int, num_rows: int) -> CheckpointError:
         return CheckpointError(
-            f"{shards[-1].file}: the n-gram table has {found} rows up to tensor {shards[-1].name}, config.json asks "
+            f"{last.file}: the n-gram table has {found} rows up to tensor {last.name}, config.json asks "
             f"for {num_rows}; a shard is missing or belongs to another model, download the weights again"
         )
 
-    def check_experts(self) -> tuple[Literal["per_expert", "fused"], ExpertFormat, int]:
-        if self.names.of_fused_experts(0, "gate_up_proj") in self.files.entries:
-            return "fused", *self._check_fused()
-        return "per_expert", *self._check_per_expert()
-
-    def _check_fused(self) -> tuple[ExpertFormat, int]:
+    def check_experts(self, layer: int) -> tuple[ExpertFormat, int]:
+        """Format and bytes of one layer's experts, which must agree with each other."""
         moe, hidden = self.spec.moe, self.spec.hidden_size
-        dtype = self.files.find(self.names.of_fused_experts(0, "gate_up_proj")).dtype
-        allowed = (dtype,) if dtype in PLAIN_FORMATS else tuple(PLAIN_FORMATS)
-        num_bytes = 0
-        for layer in range(self.spec.num_layers):
-            gate_up = self.names.of_fused_experts(layer, "gate_up_proj")
-            down = self.names.of_fused_experts(layer, "down_proj")
-            first = self.check(gate_up, (moe.num_experts, 2 * moe.intermediate, hidden), allowed)
-            second = self.check(down, (moe.num_experts, hidden, moe.intermediate), allowed)
-            num_bytes += first.end - first.begin + second.end - second.begin
-        return PLAIN_FORMATS[dtype], num_bytes
+        shapes = {"gate_proj": (moe.intermediate, hidden), "down_proj": (hidden, moe.intermediate)}
+        shapes["up_proj"] = shapes["gate_proj"]
+        if has_fused_experts(self.files, self.names, layer):
+            gate_up = find_matrix(self.files, self.names.of_fused_experts(layer, "gate_up_proj"), is_bank=True)
+            down = find_matrix(self.files, self.names.of_fused_experts(layer, "down_proj"), is_bank=True)
+            self.check_matrix(gate_up, (moe.num_experts, 2 * moe.intermediate, hidden))
+            self.check_matrix(down, (moe.num_experts, hidden, moe.intermediate))
+            return self._common_format(layer, [gate_up, down])
+        stored = [
+            self.check_matrix(
+                find_matrix(self.files, self.names.of_expert(layer, expert, projection)), shapes[projection]
+            )
+            for expert in range(moe.num_experts)
+            for projection in PROJECTIONS
+        ]
+        return self._common_format(layer, stored)
 
-    def _check_per_expert(self) -> tuple[ExpertFormat, int]:
-        first = self.files.find(f"{self.names.of_expert(0, 0, 'gate_proj')}.weight")
-        if first.dtype != "U8" and first.dtype not in PLAIN_FORMATS:
-            raise wrong_dtype(first, ("U8", *PLAIN_FORMATS))
-        num_bytes = 0
-        for layer in range(self.spec.num_layers):
-            for expert in range(self.spec.moe.num_experts):
-                for projection in PROJECTIONS:
-                    stem = self.names.of_expert(layer, expert, projection)
-                    num_bytes += self._check_matrix(stem, projection, first.dtype)
-        return ("nvfp4" if first.dtype == "U8" else PLAIN_FORMATS[first.dtype]), num_bytes
-
-    def _check_matrix(self, stem: str, projection: Projection, dtype: str) -> int:
-        rows, columns = self.spec.moe.intermediate, self.spec.hidden_size
-        if projection == "down_proj":
-            rows, columns = columns, rows
-        if dtype != "U8":
-            plain = self.check(f"{stem}.weight", (rows, columns), (dtype,))
-            return plain.end - plain.begin
-        codes = self.check(f"{stem}.weight", (rows, columns // 2), ("U8",))
-        scales = self.check(f"{stem}.weight_scale", (rows, -(-columns // NVFP4_GROUP)), ("F8_E4M3",))
-        self.check_scalar(f"{stem}.weight_scale_2", tuple(PLAIN_FORMATS))
-        return codes.end - codes.begin + scales.end - scales.begin
+    def _common_format(self, layer: int, stored: list[StoredMatrix]) -> tuple[ExpertFormat, int]:
+        first = stored[0]
+        for matrix in stored:
+            if matrix.expert_format != first.expert_format:
+                raise CheckpointError(
+                    f"{matrix.values.file}: tensor {matrix.values.name} is {matrix.expert_format}, but other experts "
+                    f"of layer {layer} are {first.expert_format}; choose a checkpoint with one format per layer"
+                )
+        return first.expert_format, sum(matrix.num_bytes for matrix in stored)
 
     def refuse_unknown(self) -> None:
         for name in self.files.entries.keys() - self.known:
             is_tied_head = name == self.names.lm_head
-            if not (_SKIPPED.search(name) or name.endswith(_ACTIVATION_SCALES) or is_tied_head):
+            if not (_SKIPPED.search(name) or _ACTIVATION_SCALES.search(name) or is_tied_head):
                 file = self.files.entries[name].file
                 raise CheckpointError(
                     f"{file}: tensor {name} has no place in this model (config.json says {self.spec.family}); "

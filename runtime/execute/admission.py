@@ -130,7 +130,7 @@ class Admission:
         _, template = self._chat_parts()
         if not request.messages:
             raise RequestError("There is no message to answer; write one first.")
-        return template.encode(request.messages, request.tools, request.thinking)
+        return template.encode(request.messages, request.tools, request.thinking, switches=request.switches)
 
 
 def _save_points(prompt: RenderedPrompt) -> frozenset[int]:

@@ -69,6 +69,8 @@ def load_model(options: EngineOptions, base_bytes: tuple[int, int], send: Callab
     _warm_up(forward, experts, options, budget, progress)
     held_bytes = decoder.dense_bytes + experts.pool.nbytes + pages.num_bytes + states.num_bytes
     load_s = time.monotonic() - started_s
+    if folder.checkpoint.notice is not None:
+        _logger.warning("%s", folder.checkpoint.notice)
     _logger.info("loaded %s in %.2f s, %d slots", spec.name, load_s, budget.num_slots)
     return LoadedModel(
         spec=spec,
@@ -86,6 +88,7 @@ def load_model(options: EngineOptions, base_bytes: tuple[int, int], send: Callab
         default_sampling=folder.default_sampling,
         load_s=load_s,
         meter=Meter(),
+        notice=folder.checkpoint.notice or "",
     )
 
 
@@ -154,21 +157,24 @@ class _Weights:
             self._budget.device,
             torch.float32,
             self._budget.is_ngram_table_mapped,
+            lambda done_bytes: self._progress.report("dense", min(done_bytes, total_bytes - 1), total_bytes),
         )
         self._progress.report("dense", total_bytes, total_bytes)
         return decoder
 
     def _experts(self) -> SlotExperts:
-        spec, layout = self._checkpoint.spec, RecordLayout.of(self._checkpoint.spec)
+        spec, layouts = self._checkpoint.spec, RecordLayout.of_layers(self._checkpoint.spec)
 
         def report(done_bytes: int, total_bytes: int) -> None:
             self._progress.report("experts", done_bytes, total_bytes)
 
-        store = PinnedStore.fill(ExpertSource(self._source, spec, self._checkpoint.names), spec, layout, report)
+        source = ExpertSource(self._source, spec, self._checkpoint.names)
+        store = PinnedStore.fill(source, layouts, spec.moe.num_experts, report)
+        computes = {layout: ExpertCompute(layout) for layout in set(layouts)}
         self._progress.report("slots", 0, self._budget.slots_bytes)
         experts = SlotExperts.build(
             store,
-            ExpertCompute(layout),
+            [computes[layout] for layout in layouts],
             num_slots=self._budget.num_slots,
             num_choices=spec.moe.num_experts_per_token,
             policy=self._options.policy,

@@ -44,6 +44,7 @@ class LoadedModel:
     default_sampling: SamplingOptions
     load_s: float
     meter: Meter
+    notice: str = ""
 
     def loaded_event(self) -> Loaded:
         """What the app learns once."""
@@ -57,6 +58,7 @@ class LoadedModel:
             can_think=self.template is not None and self.template.can_think,
             default_sampling=self.default_sampling,
             load_s=self.load_s,
+            notice=self.notice,
         )
 
     def stats(self) -> EngineStats:

@@ -8,10 +8,11 @@ WINDOW_TOKENS = 64
 class SlotCounters:
     """Counts decode only. A step is one token of the window, whatever its number of rows."""
 
-    def __init__(self, bytes_per_miss: int = 0) -> None:
+    def __init__(self) -> None:
         self.num_routed = 0
         self.num_missed = 0
-        self._bytes_per_miss = bytes_per_miss
+        self.num_missed_bytes = 0
+        """Bytes that decode copied into slots."""
         self._window: deque[tuple[int, int]] = deque(maxlen=WINDOW_TOKENS)
         self._step_routed = 0
         self._step_missed = 0
@@ -22,17 +23,13 @@ class SlotCounters:
             self._window.append((self._step_routed, self._step_missed))
         self._step_routed = self._step_missed = 0
 
-    def note(self, num_routed: int, num_missed: int) -> None:
+    def note(self, num_routed: int, num_missed: int, bytes_per_miss: int = 0) -> None:
         """One layer of the step that runs."""
         self.num_routed += num_routed
         self.num_missed += num_missed
+        self.num_missed_bytes += num_missed * bytes_per_miss
         self._step_routed += num_routed
         self._step_missed += num_missed
-
-    @property
-    def num_missed_bytes(self) -> int:
-        """Bytes that decode copied into slots."""
-        return self.num_missed * self._bytes_per_miss
 
     @property
     def hit_rate(self) -> float | None:

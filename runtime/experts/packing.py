@@ -3,9 +3,10 @@
 import torch
 from torch import Tensor
 
-from runtime.checkpoint.expert_source import ExpertTensors, Nvfp4Matrix, PlainMatrix
+from runtime.checkpoint.expert_source import ExpertTensors
+from runtime.checkpoint.matrices import Fp8Matrix, Matrix, Nvfp4Matrix
 from runtime.errors import CheckpointError
-from runtime.record import NVFP4_GROUP, RecordLayout
+from runtime.record import FP8_BLOCK, NVFP4_GROUP, RecordLayout
 
 _PLAIN_DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 
@@ -29,20 +30,33 @@ def pack_record(expert: ExpertTensors, layout: RecordLayout, record: Tensor) -> 
         (expert.down, layout.down_offset, layout.down_scale_offset, hidden, intermediate, 0),
     )
     for matrix, offset, scale_offset, num_rows, width, first_row in parts:
-        if isinstance(matrix, Nvfp4Matrix) != (layout.expert_format == "nvfp4"):
+        if _format_of(matrix, layout) != layout.expert_format:
             raise CheckpointError(
                 f"an expert is not stored as {layout.expert_format} like the others; convert all experts to one format"
             )
-        if isinstance(matrix, PlainMatrix):
+        if isinstance(matrix, Nvfp4Matrix):
+            num_groups = -(-width // NVFP4_GROUP)
+            _put(record, offset + first_row * width // 2, matrix.codes.reshape(num_rows, width // 2))
+            _put(record, scale_offset + first_row * num_groups, matrix.scales.reshape(num_rows, num_groups))
+        elif isinstance(matrix, Fp8Matrix):
+            num_groups = -(-width // FP8_BLOCK)
+            _put(record, offset + first_row * width, matrix.values.reshape(num_rows, width))
+            _put(record, scale_offset + first_row * num_groups * 4, matrix.scales.reshape(num_rows, num_groups))
+        else:
             values = matrix.values.to(_PLAIN_DTYPES[layout.expert_format]).reshape(num_rows, width)
             _put(record, offset + first_row * width * values.element_size(), values)
-        else:
-            _put(record, offset + first_row * width // 2, matrix.codes.reshape(num_rows, width // 2))
-            num_groups = -(-width // NVFP4_GROUP)
-            _put(record, scale_offset + first_row * num_groups, matrix.scales.reshape(num_rows, num_groups))
     if layout.expert_format == "nvfp4":
         scales = [m.global_scale for m in (expert.gate, expert.up, expert.down) if isinstance(m, Nvfp4Matrix)]
         _put(record, layout.global_scale_offset, torch.tensor(scales, dtype=torch.float32))
+
+
+def _format_of(matrix: Matrix, layout: RecordLayout) -> str:
+    """A plain matrix takes any plain format."""
+    if isinstance(matrix, Nvfp4Matrix):
+        return "nvfp4"
+    if isinstance(matrix, Fp8Matrix):
+        return "fp8"
+    return layout.expert_format if layout.expert_format in _PLAIN_DTYPES else "plain"
 
 
 def _put(record: Tensor, offset: int, values: Tensor) -> None:

@@ -4,7 +4,7 @@ A result's bits don't depend on slots, policy, hits or ring. Decode counts as us
 where they are, fills slots that are still empty, and streams the others through the ring.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -25,19 +25,21 @@ class ExpertCompute(Protocol):
 
 
 class SlotExperts:
-    """The routed experts of all layers over one slot pool (uint8 [slots + ring slots, record_bytes])."""
+    """The routed experts of all layers over one slot pool (uint8 [slots + ring slots, largest record's bytes])."""
 
-    def __init__(self, store: ExpertStore, cache: SlotCache, pool: Tensor, compute: ExpertCompute) -> None:
+    def __init__(self, store: ExpertStore, cache: SlotCache, pool: Tensor, computes: Sequence[ExpertCompute]) -> None:
         self.store = store
         self.cache = cache
         self.pool = pool
-        self._compute = compute
+        self._computes = computes
+        # What each layer sees of the pool: the bytes of its own records.
+        self._pools = [pool[:, : layout.record_bytes] for layout in store.layouts]
 
     @classmethod
     def build(
         cls,
         store: ExpertStore,
-        compute: ExpertCompute,
+        computes: Sequence[ExpertCompute],
         *,
         num_slots: int,
         num_choices: int,
@@ -46,7 +48,10 @@ class SlotExperts:
         num_ring_slots: int = 8,
         device: torch.device | str = "cpu",
     ) -> "SlotExperts":
-        """Empty slots for a filled store. Raises UsageError for too few slots or an unknown policy."""
+        """Empty slots for a filled store; `computes` has an entry per layer.
+
+        Raises UsageError for too few slots or an unknown policy.
+        """
         cache = SlotCache(
             store.num_layers,
             store.num_experts,
@@ -55,12 +60,13 @@ class SlotExperts:
             num_choices=num_choices,
             max_rows=max_rows,
             num_ring_slots=num_ring_slots,
-            bytes_per_miss=store.bytes_per_miss,
+            record_bytes=[layout.record_bytes for layout in store.layouts],
         )
-        pool = torch.empty(num_slots + num_ring_slots, store.layout.record_bytes, dtype=torch.uint8, device=device)
+        slot_bytes = max(layout.record_bytes for layout in store.layouts)
+        pool = torch.empty(num_slots + num_ring_slots, slot_bytes, dtype=torch.uint8, device=device)
         # Touched now, so that the process holds from the start what the budget says it will.
         pool.zero_()
-        return cls(store, cache, pool, compute)
+        return cls(store, cache, pool, computes)
 
     def begin_step(self) -> None:
         """One decode step starts; to be called once, whatever the number of rows. Prefill has no steps."""
@@ -85,21 +91,21 @@ class SlotExperts:
         """Raise AssertionError unless the slot map is sound and every slot holds the bytes of its expert."""
         self.cache.check_integrity()
         for layer, expert, slot in self.cache.residents():
-            if not torch.equal(self.pool[slot].cpu(), self.store.record(layer, expert)):
+            if not torch.equal(self._pools[layer][slot].cpu(), self.store.record(layer, expert)):
                 raise AssertionError(f"slot {slot} does not hold the record of layer {layer}, expert {expert}")
 
     def _decode(self, layer: int, hidden: Tensor, expert_ids: Tensor, router_logits: Tensor) -> Tensor:
         plan = self.cache.ensure(layer, expert_ids.numpy(), router_logits.float().numpy())
         for expert, slot in plan.missed:
             self._copy(layer, expert, slot)
-        return self._compute.decode(self.pool, torch.from_numpy(plan.slots), hidden)
+        return self._computes[layer].decode(self._pools[layer], torch.from_numpy(plan.slots), hidden)
 
     def _prefill(self, layer: int, hidden: Tensor, expert_ids: Tensor) -> Tensor:
         num_tokens, num_choices = expert_ids.shape
         output = torch.empty(num_tokens * num_choices, hidden.shape[1], device=hidden.device)
         experts, routes = _routes_by_expert(expert_ids)
         for group, slots in self._groups(layer, experts):
-            self._compute.groups(self.pool, slots, [routes[i] for i in group], hidden, output)
+            self._computes[layer].groups(self._pools[layer], slots, [routes[i] for i in group], hidden, output)
         return output.view(num_tokens, num_choices, -1)
 
     def _groups(self, layer: int, experts: list[int]) -> Iterator[tuple[list[int], list[int]]]:
@@ -123,7 +129,7 @@ class SlotExperts:
         return int(self.cache.slots_of(layer, np.array(expert)))
 
     def _copy(self, layer: int, expert: int, slot: int) -> None:
-        self.pool[slot].copy_(self.store.record(layer, expert))
+        self._pools[layer][slot].copy_(self.store.record(layer, expert))
 
 
 def _routes_by_expert(expert_ids: Tensor) -> tuple[list[int], list[Tensor]]:

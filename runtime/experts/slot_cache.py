@@ -6,6 +6,7 @@ it may only place experts in slots that are still empty, and an equal share of s
 first layers don't take them all. The slot cache moves no bytes; `SlotExperts` does.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -44,13 +45,14 @@ class SlotCache:
         num_choices: int,
         max_rows: int = 1,
         num_ring_slots: int = 1,
-        bytes_per_miss: int = 0,
+        record_bytes: Sequence[int] = (),
     ) -> None:
         check_slot_count(num_slots, num_experts, num_choices, max_rows)
         self.num_layers, self.num_experts, self.num_slots = num_layers, num_experts, num_slots
         self.num_ring_slots = num_ring_slots
         self.policy = policy
-        self.counters = SlotCounters(bytes_per_miss)
+        self.counters = SlotCounters()
+        self._record_bytes = record_bytes or [0] * num_layers
         self._slot_of = np.full((num_layers, num_experts), EMPTY, np.int64)
         self._owner = np.full(num_slots, EMPTY, np.int64)
         self._num_used = 0
@@ -83,7 +85,7 @@ class SlotCache:
             missed = tuple(zip(missed_experts, self._free_slots(layer, slots, len(missed_experts)), strict=True))
             for expert, slot in missed:
                 self._assign(layer, expert, slot)
-        self.counters.note(len(routed), len(missed))
+        self.counters.note(len(routed), len(missed), self._record_bytes[layer])
         return EnsurePlan(slot_of[expert_ids], missed)
 
     def slots_of(self, layer: int, experts: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -9,7 +9,6 @@ from torch import Tensor
 from runtime.checkpoint.expert_source import ExpertTensors
 from runtime.experts.packing import check_layout, pack_record
 from runtime.record import RecordLayout
-from runtime.spec import ModelSpec
 
 ProgressCallback = Callable[[int, int], None]
 """Called with (done bytes, total bytes); may raise to cancel the work."""
@@ -20,16 +19,18 @@ class ReadsExperts(Protocol):
 
     def expert(self, layer: int, expert: int) -> ExpertTensors: ...
 
+    def release_pages(self) -> None: ...
+
 
 class ExpertStore(Protocol):
     """All routed experts of a model."""
 
-    layout: RecordLayout
+    layouts: tuple[RecordLayout, ...]
+    """Of each layer; a miss moves that many bytes."""
     num_layers: int
     num_experts: int
     source: str
     """Where a miss is read from, in words for a person."""
-    bytes_per_miss: int
 
     def record(self, layer: int, expert: int) -> Tensor:
         """uint8 [record_bytes], not to be written."""
@@ -41,37 +42,39 @@ class PinnedStore:
 
     source = "host memory"
 
-    def __init__(self, banks: list[Tensor], layout: RecordLayout) -> None:
-        self.layout = layout
+    def __init__(self, banks: list[Tensor], layouts: tuple[RecordLayout, ...]) -> None:
+        self.layouts = layouts
         self.num_layers = len(banks)
         self.num_experts = banks[0].shape[0]
-        self.bytes_per_miss = layout.record_bytes
         self._banks = banks
 
     @classmethod
     def fill(
         cls,
         expert_source: ReadsExperts,
-        spec: ModelSpec,
-        layout: RecordLayout,
+        layouts: tuple[RecordLayout, ...],
+        num_experts: int,
         progress: ProgressCallback = lambda done, total: None,
     ) -> "PinnedStore":
-        """Read every expert, reporting after each; an exception from `progress` frees what was filled so far.
+        """Read every expert once, reporting after each; an exception from `progress` frees what was filled so far.
 
-        Raises CheckpointError where an expert can't be read or doesn't fit the layout.
+        What was read is released layer by layer, so that file pages don't pile up beside the banks. Raises
+        CheckpointError where an expert can't be read or doesn't fit the layout.
         """
-        check_layout(layout)
-        num_experts = spec.moe.num_experts
-        total = spec.num_layers * num_experts * layout.record_bytes
+        total = num_experts * sum(layout.record_bytes for layout in layouts)
+        done = 0
         banks: list[Tensor] = []
-        progress(0, total)
-        for layer in range(spec.num_layers):
+        progress(done, total)
+        for layer, layout in enumerate(layouts):
+            check_layout(layout)
             bank = torch.empty(num_experts, layout.record_bytes, dtype=torch.uint8)
             for expert in range(num_experts):
                 pack_record(expert_source.expert(layer, expert), layout, bank[expert])
-                progress((layer * num_experts + expert + 1) * layout.record_bytes, total)
+                done += layout.record_bytes
+                progress(done, total)
             banks.append(bank)
-        return cls(banks, layout)
+            expert_source.release_pages()
+        return cls(banks, layouts)
 
     def record(self, layer: int, expert: int) -> Tensor:
         """uint8 [record_bytes], not to be written."""

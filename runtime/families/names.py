@@ -9,6 +9,19 @@ Projection = Literal["gate_proj", "up_proj", "down_proj"]
 PREFIXES = ("model.language_model.", "language_model.model.", "model.", "")
 """Where the text decoder sits, most specific first."""
 
+
+@dataclass(frozen=True)
+class ResidualBlock:
+    """Stems of what wraps a block: a gated residual, or in families with pre-norms one norm."""
+
+    hyper_connection: str
+    norm: str
+
+
+MIXER_RESIDUAL = ResidualBlock("attn_hyper_connection", "input_layernorm")
+MOE_RESIDUAL = ResidualBlock("mlp_hyper_connection", "post_attention_layernorm")
+FINAL_RESIDUAL = ResidualBlock("hyper_connection_mixer", "norm")
+
 _HASH_BUFFERS = ("layer_multipliers", "ngram_heads_vocab_sizes", "ngram_heads_offsets")
 
 
@@ -45,8 +58,9 @@ def detect_names(tensor_names: Iterable[str] | None) -> NameMap:
     names = list(tensor_names or ())
     for prefix in PREFIXES:
         if any(name.startswith((f"{prefix}layers.", f"{prefix}embed_tokens.")) for name in names):
-            nested_head = "language_model.lm_head.weight"
-            return NameMap(prefix, nested_head if nested_head in names else "lm_head.weight")
+            nested = "language_model."
+            has_nested_head = any(name.startswith(f"{nested}lm_head.") for name in names)
+            return NameMap(prefix, f"{nested}lm_head.weight" if has_nested_head else "lm_head.weight")
     return NameMap(PREFIXES[0])
 
 

@@ -11,10 +11,9 @@ from torch import Tensor
 
 from runtime.cache.page_pool import index_slots_per_page
 from runtime.kernels.ops import Ops
+from runtime.layers.rotary import Rotary, RotaryTable
 from runtime.layers.step import Segment
 from runtime.spec import PAGE_TOKENS, IndexerSpec
-
-RotaryTable = tuple[Tensor, Tensor]
 
 _PAGE_SHIFT = PAGE_TOKENS.bit_length() - 1
 
@@ -37,9 +36,7 @@ class AttentionPlan:
     block_slots: Tensor | None
 
     @classmethod
-    def build(
-        cls, segment: Segment, indexer: IndexerSpec | None, inverse_frequencies: Tensor, ops: Ops
-    ) -> "AttentionPlan":
+    def build(cls, segment: Segment, indexer: IndexerSpec | None, rotary: Rotary, ops: Ops) -> "AttentionPlan":
         """Plan for one segment; all sizes follow from its start and length."""
         device = segment.page_table.device
         pages = segment.page_table[: -(-segment.end // PAGE_TOKENS)]
@@ -48,15 +45,15 @@ class AttentionPlan:
             return cls(segment, pages, write_slots, 0, None, None, None)
         size = indexer.block_tokens
         num_blocks, num_old_blocks = segment.end // size, segment.start // size
-        block_slots = new_block_slots = rotary = None
+        block_slots = new_block_slots = block_rotary = None
         if num_blocks > num_old_blocks:
             last_tokens = torch.arange(num_old_blocks + 1, num_blocks + 1, device=device) * size - 1
             new_block_slots = _block_slots(pages, last_tokens, size)
-            rotary = ops.rotary_table(last_tokens - (size - 1), inverse_frequencies)
+            block_rotary = rotary.table(last_tokens - (size - 1), ops)
         if PAGE_TOKENS % size and num_blocks > indexer.budget_blocks:
             last_tokens = torch.arange(1, num_blocks + 1, device=device) * size - 1
             block_slots = _block_slots(pages, last_tokens, size)
-        return cls(segment, pages, write_slots, num_blocks, new_block_slots, rotary, block_slots)
+        return cls(segment, pages, write_slots, num_blocks, new_block_slots, block_rotary, block_slots)
 
 
 def token_slots(pages: Tensor, tokens: Tensor) -> Tensor:

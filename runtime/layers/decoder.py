@@ -1,7 +1,9 @@
-"""The decoder: embedding; layers of {delta net | sparse attention} and experts in gated residuals; final mixer.
+"""The decoder: embedding; layers of {delta net | attention} and experts, each in a residual; final norm or mixer.
 
 Built from a `ModelSpec`; holds dense weights only. Sequence state is in the pools, routed experts behind a protocol.
 """
+
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -10,21 +12,22 @@ from torch.nn import functional
 from runtime.cache.page_pool import PagePool
 from runtime.cache.state_pool import StatePool
 from runtime.checkpoint.tensors import TensorSource
-from runtime.families.names import NameMap
+from runtime.families.names import FINAL_RESIDUAL, MIXER_RESIDUAL, MOE_RESIDUAL, NameMap
 from runtime.kernels.ops import Ops, select_ops
-from runtime.layers.attention_plan import AttentionPlan, RotaryTable
+from runtime.layers.attention import Attention
+from runtime.layers.attention_plan import AttentionPlan
 from runtime.layers.delta_net import DeltaNet
 from runtime.layers.dense_weights import DenseWeights
-from runtime.layers.hyper_connection import HyperConnection
 from runtime.layers.moe import MoeBlock, RoutedExperts
 from runtime.layers.ngram_embedding import NgramEmbedding, step_contexts
-from runtime.layers.sparse_attention import SparseAttention
+from runtime.layers.residual import residual_of
+from runtime.layers.rotary import Rotary, RotaryTable
 from runtime.layers.step import StepInputs
 from runtime.spec import ModelSpec
 
 
 class DecoderLayer:
-    """One layer: optional n-gram embedding, mixer, experts, each mixer and experts inside a gated residual."""
+    """One layer: optional n-gram embedding, mixer, experts, each mixer and experts inside a residual of its own."""
 
     def __init__(
         self, spec: ModelSpec, weights: DenseWeights, names: NameMap, layer: int, ops: Ops, is_table_mapped: bool
@@ -32,14 +35,14 @@ class DecoderLayer:
         self.ngram: NgramEmbedding | None = None
         if spec.ngram is not None and layer in spec.ngram.layer_indices:
             self.ngram = NgramEmbedding(spec, weights, names, layer, ops, is_table_mapped)
-        self.mixer: DeltaNet | SparseAttention
+        self.mixer: DeltaNet | Attention
         if spec.layer_kinds[layer] == "linear_attention":
             self.mixer = DeltaNet(spec, weights, names, layer, ops)
         else:
-            self.mixer = SparseAttention(spec, weights, names, layer, ops)
-        self.mixer_residual = HyperConnection(spec, weights, names.of_layer(layer, "attn_hyper_connection"), ops)
+            self.mixer = Attention(spec, weights, names, layer, ops)
+        self.mixer_residual = residual_of(spec, weights, MIXER_RESIDUAL, names.of_layer(layer, ""), ops)
         self.moe = MoeBlock(spec, weights, names, layer, ops)
-        self.moe_residual = HyperConnection(spec, weights, names.of_layer(layer, "mlp_hyper_connection"), ops)
+        self.moe_residual = residual_of(spec, weights, MOE_RESIDUAL, names.of_layer(layer, ""), ops)
 
 
 class Decoder:
@@ -52,15 +55,14 @@ class Decoder:
         self._ops = select_ops(weights.device)
         self._embedding = weights.matrix(names.of_model("embed_tokens.weight"))
         self._head = self._embedding if spec.ties_embeddings else weights.matrix(names.lm_head)
-        rotary_dims = spec.attention.rotary_dims
-        exponents = torch.arange(0, rotary_dims, 2, dtype=torch.float32, device=weights.device) / rotary_dims
-        self._inverse_frequencies = 1.0 / spec.attention.rope_theta**exponents
-        self.layers = [
-            DecoderLayer(spec, weights, names, layer, self._ops, is_ngram_table_mapped)
-            for layer in range(spec.num_layers)
-        ]
-        stem = names.of_model("hyper_connection_mixer")
-        self._final_mixer = HyperConnection(spec, weights, stem, self._ops, has_inject=False)
+        weights.source.release_pages()
+        self._rotary = Rotary.of(spec.attention, weights.device)
+        self.layers: list[DecoderLayer] = []
+        for layer in range(spec.num_layers):
+            self.layers.append(DecoderLayer(spec, weights, names, layer, self._ops, is_ngram_table_mapped))
+            # What was read must not pile up beside its copies.
+            weights.source.release_pages()
+        self._final_mixer = residual_of(spec, weights, FINAL_RESIDUAL, names.of_model(""), self._ops)
         self.dense_bytes = weights.num_bytes
         self.ngram_table_bytes = sum(layer.ngram.table.num_bytes for layer in self.layers if layer.ngram is not None)
 
@@ -74,23 +76,26 @@ class Decoder:
         device: torch.device | str,
         dtype: torch.dtype,
         is_ngram_table_mapped: bool = False,
+        on_kept: Callable[[int], None] = lambda num_bytes: None,
     ) -> "Decoder":
-        """Read and convert all dense weights. Raises CheckpointError naming what can't be used.
+        """Read and convert all dense weights, telling `on_kept` the bytes held so far; it may raise to cancel.
 
+        Raises CheckpointError naming what can't be used.
         A mapped n-gram table stays in the checkpoint's file and its rows are read as they are needed.
         """
-        return cls(spec, DenseWeights(source, torch.device(device), dtype), names, is_ngram_table_mapped)
+        return cls(
+            spec, DenseWeights(source, torch.device(device), dtype, spec.norm_adds_one), names, is_ngram_table_mapped
+        )
 
     @torch.inference_mode()
     def forward(self, step: StepInputs, pages: PagePool, states: StatePool, experts: RoutedExperts) -> Tensor:
         """Logits fp32 [M, vocab] at `step.logit_rows`; moves the state of every segment on by its tokens."""
-        assert self.spec.hyper_connection is not None
-        residual = self._embedding[step.token_ids].repeat(1, self.spec.hyper_connection.num_streams)
+        num_streams = self.spec.residual_width // self.spec.hidden_size
+        residual = self._embedding[step.token_ids].repeat(1, num_streams)
         contexts = step_contexts(self.spec, step, states, self._ops)
-        rotary = self._ops.rotary_table(step.positions, self._inverse_frequencies)
+        rotary = self._rotary.table(step.positions, self._ops)
         plans = tuple(
-            AttentionPlan.build(segment, self.spec.indexer, self._inverse_frequencies, self._ops)
-            for segment in step.segments
+            AttentionPlan.build(segment, self.spec.indexer, self._rotary, self._ops) for segment in step.segments
         )
         for layer in self.layers:
             if layer.ngram is not None and contexts is not None:
@@ -110,7 +115,7 @@ class Decoder:
 
     def _mix_tokens(
         self,
-        mixer: DeltaNet | SparseAttention,
+        mixer: DeltaNet | Attention,
         hidden: Tensor,
         step: StepInputs,
         plans: tuple[AttentionPlan, ...],

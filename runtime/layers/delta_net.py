@@ -27,8 +27,12 @@ class DeltaNet:
         def name(part: str) -> str:
             return names.of_layer(layer, f"linear_attn.{part}")
 
-        projections = ("in_proj_qkv", "in_proj_z", "in_proj_b", "in_proj_a")
-        self._in_proj = weights.matrix(*(name(f"{part}.weight") for part in projections))
+        if self._net.is_grouped:
+            grouped = [weights.read(name(f"{part}.weight")) for part in ("in_proj_qkvz", "in_proj_ba")]
+            self._in_proj = weights.keep(_ungrouped(self._net, grouped[0], grouped[1]))
+        else:
+            projections = ("in_proj_qkv", "in_proj_z", "in_proj_b", "in_proj_a")
+            self._in_proj = weights.matrix(*(name(f"{part}.weight") for part in projections))
         self._conv = weights.conv(name("conv1d.weight"))
         self._decay_rate = weights.vector(name("A_log")).exp_().neg_()
         self._dt_bias = weights.vector(name("dt_bias"))
@@ -70,3 +74,15 @@ class DeltaNet:
             states.recurrent[self.index, segment.save_row].copy_(state)
             states.conv[self.index, segment.save_row].copy_(states.conv[self.index, row])
         return read
+
+
+def _ungrouped(net: DeltaNetSpec, qkvz: Tensor, ba: Tensor) -> Tensor:
+    """Rows [q of all heads, k, v, z, b, a] of matrices whose rows come as one such group per key head.
+
+    transformers' Qwen3NextGatedDeltaNet.fix_query_key_value_ordering, done once on the weights.
+    """
+    group = net.num_value_heads // net.num_key_heads
+    widths = (net.key_dim, net.key_dim, group * net.value_dim, group * net.value_dim)
+    parts = qkvz.unflatten(0, (net.num_key_heads, -1)).split(widths, dim=1)
+    gates = ba.unflatten(0, (net.num_key_heads, -1)).split(group, dim=1)
+    return torch.cat([part.flatten(0, 1) for part in (*parts, *gates)])

@@ -1,41 +1,66 @@
-"""Dense weights on their way from checkpoint to layer: converted once to the compute dtype, counted in bytes.
+"""Dense weights on their way from checkpoint to layer: dequantised and converted once, counted in bytes.
 
 Refuses values that are not finite, by tensor name.
 """
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
+from runtime.checkpoint.formats import find_matrix
+from runtime.checkpoint.matrices import Fp8Matrix, Matrix, Nvfp4Matrix, read_matrix, refuse_not_finite
 from runtime.checkpoint.tensors import TensorSource
-from runtime.errors import CheckpointError
+from runtime.kernels.torch_ops import fp8, nvfp4
+
+DEQUANTISED_BYTES = 64 << 20
+"""Of a quantised matrix in fp32 at once; a head is thirty times as large."""
 
 
 class DenseWeights:
-    """Reads dense tensors for the layers; `num_bytes` is what they hold afterwards."""
+    """Reads dense tensors for the layers; `num_bytes` is what they hold afterwards, told to `on_kept` as it grows."""
 
-    def __init__(self, source: TensorSource, device: torch.device, dtype: torch.dtype) -> None:
+    def __init__(
+        self,
+        source: TensorSource,
+        device: torch.device,
+        dtype: torch.dtype,
+        norm_adds_one: bool,
+        on_kept: Callable[[int], None] = lambda num_bytes: None,
+    ) -> None:
         self.source = source
         self.device = device
         self.dtype = dtype
         self.num_bytes = 0
+        self._norm_offset = 1.0 if norm_adds_one else 0.0
+        self._on_kept = on_kept
 
     def read(self, name: str) -> Tensor:
         """A copy in compute dtype, not counted: for the caller to reorder and then `keep`."""
-        return self._get(name, self.dtype)
+        stored = find_matrix(self.source.files, name.removesuffix(".weight"))
+        if stored.kind == "plain":
+            return self._get(name, self.dtype)
+        return self._dequantise(read_matrix(self.source, stored))
 
     def keep(self, tensor: Tensor) -> Tensor:
-        """A contiguous tensor of its own memory that a layer holds from now on; counts it."""
-        kept = tensor.clone(memory_format=torch.contiguous_format)
+        """What a layer holds from now on, contiguous; counts it. The tensor must not be a view of a mapped file."""
+        kept = tensor.contiguous()
         self.num_bytes += kept.nbytes
+        self._on_kept(self.num_bytes)
         return kept
 
     def matrix(self, *names: str) -> Tensor:
         """[N, K] matrices stacked along N into one, so that one product serves them all."""
-        return self.keep(torch.cat([self.read(name) for name in names]))
+        parts = [self.read(name) for name in names]
+        return self.keep(parts[0] if len(parts) == 1 else torch.cat(parts))
+
+    def read_norm_scale(self, name: str) -> Tensor:
+        """What an RMS norm multiplies by, fp32 [D]: 1 + weight or the weight itself. Not counted."""
+        return self._get(name, torch.float32) + self._norm_offset
 
     def norm_scale(self, name: str, num_groups: int | None = None) -> Tensor:
-        """1 + weight in fp32: [D], or [groups, D // groups]."""
-        scale = self._get(name, torch.float32) + 1.0
+        """The same, kept: [D], or [groups, D // groups]."""
+        scale = self.read_norm_scale(name)
         return self.keep(scale if num_groups is None else scale.view(num_groups, -1))
 
     def conv(self, name: str) -> Tensor:
@@ -47,9 +72,21 @@ class DenseWeights:
         return self.keep(self._get(name, torch.float32))
 
     def _get(self, name: str, dtype: torch.dtype) -> Tensor:
-        """One NaN or infinity would turn every answer into noise, so it is refused by name."""
-        values = self.source.get(name).to(device=self.device, dtype=dtype)
-        if not bool(torch.isfinite(values).all()):
-            file = self.source.files.find(name).file
-            raise CheckpointError(f"{file}: tensor {name} has NaN or infinity; the file is damaged, download it again")
-        return values
+        values = self.source.get(name).to(device=self.device, dtype=dtype, copy=True)
+        return refuse_not_finite(values, self.source.files.find(name))
+
+    def _dequantise(self, matrix: Matrix) -> Tensor:
+        """A few rows at a time, so that no large matrix exists in fp32 beside its result."""
+        num_rows, width = (matrix.codes if isinstance(matrix, Nvfp4Matrix) else matrix.values).shape
+        width *= 2 if isinstance(matrix, Nvfp4Matrix) else 1
+        result = torch.empty(num_rows, width, device=self.device, dtype=self.dtype)
+        step = max(1, DEQUANTISED_BYTES // (4 * width))
+        for begin in range(0, num_rows, step):
+            rows = slice(begin, begin + step)
+            if isinstance(matrix, Nvfp4Matrix):
+                values = nvfp4.dequantise(matrix.codes[rows], matrix.scales[rows], matrix.global_scale)
+            else:
+                assert isinstance(matrix, Fp8Matrix)
+                values = fp8.dequantise(matrix.values[rows], matrix.scales[rows])
+            result[rows].copy_(values)
+        return result

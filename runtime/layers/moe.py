@@ -27,29 +27,29 @@ class MoeBlock:
     """One layer's router and shared expert."""
 
     def __init__(self, spec: ModelSpec, weights: DenseWeights, names: NameMap, layer: int, ops: Ops) -> None:
-        assert spec.moe.shared_intermediate is not None
         self._ops = ops
         self._moe = spec.moe
         self._layer = layer
-        self._shared_width = spec.moe.shared_intermediate
 
         def name(part: str) -> str:
             return names.of_layer(layer, f"mlp.{part}.weight")
 
         self._router = weights.matrix(name("gate"))
-        shared_parts = ("shared_expert.gate_proj", "shared_expert.up_proj", "shared_expert_gate")
-        self._shared_in = weights.matrix(*(name(part) for part in shared_parts))
-        self._shared_down = weights.matrix(name("shared_expert.down_proj"))
+        if spec.moe.shared_intermediate is not None:
+            shared_parts = ("shared_expert.gate_proj", "shared_expert.up_proj", "shared_expert_gate")
+            self._shared_in = weights.matrix(*(name(part) for part in shared_parts))
+            self._shared_down = weights.matrix(name("shared_expert.down_proj"))
 
     def forward(self, hidden: Tensor, experts: RoutedExperts, is_decode: bool) -> Tensor:
         """Block output [N, H] for hidden [N, H]."""
-        shared = self._shared_expert(hidden)
+        width = self._moe.shared_intermediate
+        shared = None if width is None else self._shared_expert(hidden, width)
         logits = functional.linear(hidden, self._router)
         expert_ids, weights = self._ops.route(logits, self._moe.num_experts_per_token, self._moe.renormalises)
         rows = experts.run(self._layer, hidden, expert_ids, logits, is_decode)
-        return self._ops.combine_routes(rows, weights).add_(shared)
+        combined: Tensor = self._ops.combine_routes(rows, weights)
+        return combined if shared is None else combined.add_(shared)
 
-    def _shared_expert(self, hidden: Tensor) -> Tensor:
-        width = self._shared_width
+    def _shared_expert(self, hidden: Tensor, width: int) -> Tensor:
         gate, up, output_gate = functional.linear(hidden, self._shared_in).tensor_split((width, 2 * width), dim=-1)
         return functional.linear(functional.silu(gate).mul_(up), self._shared_down).mul_(torch.sigmoid(output_gate))

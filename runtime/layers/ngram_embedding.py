@@ -1,6 +1,6 @@
 """n-gram per-layer embedding: hashed n-grams of the input ids, gated into every residual stream.
 
-The table stays as stored (bf16, fp16, fp32, or fp8 with one scale) and is read row by row.
+The table stays as stored (bf16, fp16, fp32, fp8 with one scale, or NVFP4) and is read row by row.
 """
 
 import torch
@@ -9,11 +9,13 @@ from torch.nn import functional
 
 from runtime.cache.state_pool import StatePool
 from runtime.checkpoint.inventory import ngram_shards
-from runtime.checkpoint.tensors import TensorSource
+from runtime.checkpoint.matrices import read_multiplier
+from runtime.checkpoint.tensors import TORCH_DTYPES, TensorSource
 from runtime.errors import CheckpointError
 from runtime.families.names import NameMap
 from runtime.families.ngram_hash import NgramHash, ngram_hash
 from runtime.kernels.ops import Ops
+from runtime.kernels.torch_ops import nvfp4
 from runtime.layers.dense_weights import DenseWeights
 from runtime.layers.step import StepInputs
 from runtime.spec import ModelSpec
@@ -23,31 +25,42 @@ class NgramTable:
     """The rows of one layer's table, in one copy or as views of the checkpoint's mapped shards."""
 
     def __init__(self, source: TensorSource, stem: str, device: torch.device, is_mapped: bool) -> None:
-        shards = [source.get(entry.name) for entry in ngram_shards(source.files, stem)]
-        scale_name = f"{stem}.weight_scale"
-        self._scale = float(source.get(scale_name)) if shards[0].dtype == torch.float8_e4m3fn else None
-        self._dtype = shards[0].dtype
-        # Moved as bytes: not every device and version can gather fp8.
-        shards = [shard.view(torch.uint8) for shard in shards]
-        self._shards = shards if is_mapped else [torch.cat(shards).to(device)]
-        self._first_rows = torch.tensor([0, *(shard.shape[0] for shard in self._shards[:-1])]).cumsum(0)
-        self.num_bytes = sum(shard.nbytes for shard in self._shards)
+        shards = ngram_shards(source.files, stem)
+        self._kind, self._dtype = shards[0].kind, TORCH_DTYPES[shards[0].values.dtype]
+        self._multipliers = torch.tensor(
+            [1.0 if shard.kind == "plain" else read_multiplier(source, shard) for shard in shards]
+        )
+        rows_per_shard = torch.tensor([shard.values.shape[0] for shard in shards])
+        self._first_rows = rows_per_shard.cumsum(0) - rows_per_shard
+        # Each shard is one or two matrices of bytes: values, and for NVFP4 block scales. Moved as bytes, because not
+        # every device and version can gather fp8.
+        values = [source.get(shard.values.name).view(torch.uint8) for shard in shards]
+        scales = [source.get(s.scales.name).view(torch.uint8) for s in shards if s.scales and s.kind == "nvfp4"]
+        self._parts = [part if is_mapped else [torch.cat(part).to(device)] for part in (values, scales) if part]
+        self.num_bytes = sum(matrix.nbytes for part in self._parts for matrix in part)
 
     def gather(self, row_ids: Tensor) -> Tensor:
         """Rows fp32 [*row_ids, head_dim]; row_ids int64 of any shape."""
         flat = row_ids.reshape(-1)
-        is_whole = len(self._shards) == 1
-        rows = self._shards[0].index_select(0, flat) if is_whole else self._gather_from_shards(flat.cpu())
-        values = rows.view(self._dtype).to(torch.float32).view(*row_ids.shape, -1)
-        return values if self._scale is None else values.mul_(self._scale)
+        shard_of_row = torch.bucketize(flat, self._first_rows.to(flat.device), right=True) - 1
+        rows = [self._gather_bytes(part, flat, shard_of_row) for part in self._parts]
+        if self._kind == "nvfp4":
+            values = nvfp4.unscaled_values(rows[0], rows[1])
+        else:
+            values = rows[0].view(self._dtype).to(torch.float32)
+        if self._kind != "plain":
+            values.mul_(self._multipliers.to(flat.device)[shard_of_row].unsqueeze(1))
+        return values.view(*row_ids.shape, -1)
 
-    def _gather_from_shards(self, flat: Tensor) -> Tensor:
-        shard_of_row = torch.bucketize(flat, self._first_rows, right=True) - 1
-        rows = torch.empty((flat.shape[0], self._shards[0].shape[1]), dtype=torch.uint8)
+    def _gather_bytes(self, part: list[Tensor], flat: Tensor, shard_of_row: Tensor) -> Tensor:
+        if len(part) == 1:
+            return part[0].index_select(0, flat)
+        flat, shard_of_row = flat.cpu(), shard_of_row.cpu()
+        rows = torch.empty((flat.shape[0], part[0].shape[1]), dtype=torch.uint8)
         for shard_index in shard_of_row.unique().tolist():
             chosen = (shard_of_row == shard_index).nonzero().squeeze(1)
             local = flat[chosen] - self._first_rows[shard_index]
-            rows.index_copy_(0, chosen, self._shards[shard_index].index_select(0, local))
+            rows.index_copy_(0, chosen, part[shard_index].index_select(0, local))
         return rows
 
 

@@ -1,5 +1,6 @@
 """How many bytes each part of a model takes, from its spec alone. Each formula is that of the pool it plans for."""
 
+from runtime.record import RecordLayout
 from runtime.spec import PAGE_TOKENS, ModelSpec
 
 QUERY_TILE = 64
@@ -14,7 +15,7 @@ TEXT_BYTES_PER_TOKEN = 600
 
 def experts_bytes(spec: ModelSpec) -> int:
     """Records of all routed experts."""
-    return spec.num_layers * spec.moe.num_experts * spec.weights.record_bytes
+    return spec.moe.num_experts * sum(layout.record_bytes for layout in RecordLayout.of_layers(spec))
 
 
 def kv_page_bytes(spec: ModelSpec, element_bytes: int) -> int:

@@ -7,7 +7,7 @@ token spelled in a message, a tool or an argument stays text.
 import json
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from typing import Any
 import jinja2
 
 from runtime.errors import CheckpointError, RequestError
-from runtime.protocol import ChatMessage, ToolSchema
+from runtime.protocol import ChatMessage, TemplateSwitches, ToolSchema
 from runtime.text.output_parser import OPEN_THINK
 from runtime.text.spans import Span, SpellingGuard
 from runtime.text.template_sandbox import SandboxedTemplate
@@ -26,6 +26,7 @@ from runtime.text.turn_reuse import Place, Reuse, Spans, find_turns, reuse_turn
 
 _NAMED_TOKENS = ("bos_token", "eos_token", "pad_token", "unk_token")
 _PROBE = (ChatMessage("user", "?"),)
+_NO_SWITCHES = TemplateSwitches()
 
 
 @dataclass(frozen=True)
@@ -78,10 +79,11 @@ class ChatTemplate:
         tools: Sequence[ToolSchema] = (),
         thinking: bool | None = None,
         *,
+        switches: TemplateSwitches = _NO_SWITCHES,
         add_generation_prompt: bool = True,
     ) -> RenderedPrompt:
         """The prompt's ids. Raises RequestError, in one line, when the template refuses the messages."""
-        spans = self._render(messages, tools, thinking, add_generation_prompt)
+        spans = self._render(messages, tools, thinking, add_generation_prompt, switches)
         reuses = self._reuses(spans, messages, add_generation_prompt)
         num_prompt = self._num_prompt_spans(spans, thinking) if add_generation_prompt else 0
         history, prompt = spans[: len(spans) - num_prompt], spans[len(spans) - num_prompt :]
@@ -101,6 +103,7 @@ class ChatTemplate:
         tools: Sequence[ToolSchema],
         thinking: bool | None,
         add_generation_prompt: bool,
+        switches: TemplateSwitches = _NO_SWITCHES,
     ) -> Spans:
         content = all_text(messages, tools)
         breaker = self._guard.choose_breaker(content)
@@ -112,8 +115,8 @@ class ChatTemplate:
             "documents": None,
             "add_generation_prompt": add_generation_prompt,
         }
-        if thinking is not None:
-            variables["enable_thinking"] = thinking
+        given = {"enable_thinking": thinking, **asdict(switches)}
+        variables |= {name: value for name, value in given.items() if value is not None}
         try:
             rendered = self._template.render(variables, len(content))
         except Exception as error:  # a template is a program: its expressions may raise anything

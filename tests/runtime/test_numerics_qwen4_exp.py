@@ -1,26 +1,19 @@
-"""The decoder against transformers' Qwen4ExpForCausalLM: random tiny fp32 models, every way to feed the tokens.
+"""The decoder against transformers' Qwen4ExpForCausalLM: random tiny fp32 models, every way to feed the tokens."""
 
-Per position max|delta| / max|reference| <= 1e-4 and equal argmax, at every position. Where a router or an indexer
-chooses by less than 1e-5 both choices are right, so texts are drawn until transformers' own fp64 run has no such
-near-tie in them.
-"""
-
-import copy
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 from transformers.models.qwen4_exp.modeling_qwen4_exp import Qwen4ExpForCausalLM
 
+from tests.support.agreement import BOUND, assert_agrees, clear_text
 from tests.support.decoder_runs import DecoderRun
 from tests.support.tiny_models import (
     CONFIGS,
     random_model,
-    random_tokens,
     reference_logits,
     save_fused,
     save_nvfp4,
@@ -28,10 +21,7 @@ from tests.support.tiny_models import (
     tiny_config,
 )
 
-BOUND = 1e-4
-TIE_MARGIN = 1e-5
 LENGTHS = (1, 2, 17, 68, 300)
-MAX_DRAWS = 8
 
 
 @dataclass(frozen=True)
@@ -69,12 +59,6 @@ def make_case(name: str, folder: Path) -> Case:
     return Case(run, texts, [reference_logits(model, text) for text in texts])
 
 
-def clear_text(model: Qwen4ExpForCausalLM, num_tokens: int) -> list[int]:
-    """The first of a few random texts without near-tie."""
-    texts = (random_tokens(model.config, num_tokens, seed) for seed in range(MAX_DRAWS))
-    return next(text for text in texts if first_near_tie(model, text) == num_tokens)
-
-
 def strengthen_decay(model: Qwen4ExpForCausalLM) -> None:
     """Log-decay of about -20 per token in every other head, and keys that all point the same way."""
     for layer in model.model.layers:
@@ -85,43 +69,6 @@ def strengthen_decay(model: Qwen4ExpForCausalLM) -> None:
                 net.dt_bias.fill_(1.0)
                 net.in_proj_qkv.weight[net.key_dim : 2 * net.key_dim] *= 0.02
                 net.in_proj_qkv.weight[net.key_dim : 2 * net.key_dim] += 0.2
-
-
-def first_near_tie(model: Qwen4ExpForCausalLM, tokens: list[int]) -> int:
-    """First position where an fp64 run chooses experts or blocks by less than the margin; len(tokens) if none."""
-    positions = [len(tokens)]
-    block_tokens = model.config.indexer_compress_ratio
-    num_queries = len(tokens) - block_tokens + 1
-    num_selections = 0
-    function, method = torch.topk, torch.Tensor.topk
-
-    def topk(values: Tensor, k: int, *arguments: Any, **options: Any) -> Any:
-        nonlocal num_selections
-        if k < values.shape[-1]:
-            best = function(values, k + 1, -1).values
-            # A tie among zeros (relu) isn't near: it is exact in any precision, and settled by topk itself.
-            is_near = (best[..., -2] - best[..., -1] < TIE_MARGIN) & (best[..., -2] > 0)
-            if values.ndim == 2:
-                positions.extend(is_near.nonzero().flatten().tolist())
-            elif bool(is_near):
-                positions.append(block_tokens - 1 + num_selections % num_queries)
-        num_selections += values.ndim == 1
-        return function(values, k, *arguments, **options)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(torch, "topk", topk)
-        patch.setattr(torch.Tensor, "topk", topk)
-        reference_logits(copy.deepcopy(model).double(), tokens)
-    assert torch.Tensor.topk is method
-    return min(positions)
-
-
-def assert_agrees(logits: Tensor, reference: Tensor) -> None:
-    error = (logits - reference).abs().amax(-1) / reference.abs().amax(-1)
-    assert error.max() <= BOUND
-    best = reference.topk(2).values
-    is_clear = (best[:, 0] - best[:, 1]) / reference.abs().amax(-1) >= BOUND
-    assert torch.equal(logits.argmax(-1)[is_clear], reference.argmax(-1)[is_clear])
 
 
 @pytest.mark.parametrize("chunk_tokens", [1, 3, 7, 64, 1000])

@@ -7,8 +7,9 @@ from torch import Tensor
 
 from runtime.cache.page_pool import PagePool
 from runtime.cache.state_pool import StatePool
-from runtime.checkpoint.expert_source import ExpertSource, Nvfp4Matrix, PlainMatrix
+from runtime.checkpoint.expert_source import ExpertSource
 from runtime.checkpoint.facts import open_checkpoint
+from runtime.checkpoint.matrices import Fp8Matrix, Matrix, PlainMatrix
 from runtime.checkpoint.tensors import TensorSource
 from runtime.layers.decoder import Decoder
 from runtime.layers.step import Segment, StepInputs
@@ -35,9 +36,12 @@ class DenseExperts:
         return rows
 
 
-def _dense(matrix: Nvfp4Matrix | PlainMatrix) -> Tensor:
+def _dense(matrix: Matrix) -> Tensor:
     if isinstance(matrix, PlainMatrix):
         return matrix.values.float()
+    if isinstance(matrix, Fp8Matrix):
+        spread = matrix.scales.repeat_interleave(128, 1)[:, : matrix.values.shape[1]]
+        return matrix.values.view(torch.float8_e4m3fn).float() * spread
     return dequantise_nvfp4(matrix.codes, matrix.scales.view(torch.float8_e4m3fn), matrix.global_scale)
 
 

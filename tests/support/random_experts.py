@@ -5,10 +5,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from runtime.checkpoint.expert_source import ExpertTensors, Nvfp4Matrix, PlainMatrix
+from runtime.checkpoint.expert_source import ExpertTensors
+from runtime.checkpoint.matrices import Fp8Matrix, Matrix, Nvfp4Matrix, PlainMatrix
 from runtime.experts.routed import SlotExperts
 from runtime.experts.store import PinnedStore
-from runtime.kernels.torch_ops import nvfp4
+from runtime.kernels.torch_ops import fp8, nvfp4
 from runtime.kernels.torch_ops.experts import ExpertCompute
 from runtime.record import RecordLayout
 from runtime.spec import (
@@ -32,6 +33,9 @@ class RandomExperts:
     def expert(self, layer: int, expert: int) -> ExpertTensors:
         return self.tensors[layer, expert]
 
+    def release_pages(self) -> None:
+        """Nothing is mapped."""
+
 
 @dataclass
 class Experts:
@@ -45,7 +49,7 @@ class Experts:
     def in_slots(self, num_slots: int, policy: str = "rule", max_rows: int = 1, num_ring_slots: int = 3) -> SlotExperts:
         return SlotExperts.build(
             self.store,
-            ExpertCompute(self.layout),
+            [ExpertCompute(self.layout)] * self.spec.num_layers,
             num_slots=num_slots,
             num_choices=self.spec.moe.num_experts_per_token,
             policy=policy,
@@ -77,15 +81,17 @@ def moe_spec(
         hyper_connection=None,
         ngram=None,
         ties_embeddings=True,
+        norm_adds_one=True,
         max_context_tokens=1024,
         eos_token_ids=(0,),
         weights=WeightFacts(fmt, layout.record_bytes, 1000, 0, 0, is_measured=False),
     )
 
 
-def _store_matrix(
-    weight: Tensor, fmt: ExpertFormat, global_scale: Tensor | None
-) -> tuple[Nvfp4Matrix | PlainMatrix, Tensor]:
+def _store_matrix(weight: Tensor, fmt: ExpertFormat, global_scale: Tensor | None) -> tuple[Matrix, Tensor]:
+    if fmt == "fp8":
+        bits, multipliers = fp8.quantise(weight)
+        return Fp8Matrix(bits, multipliers), fp8.dequantise(bits, multipliers)
     if fmt != "nvfp4":
         values = weight.to(DTYPES[fmt])
         return PlainMatrix(values), values.float()
@@ -114,4 +120,4 @@ def make_experts(
             weights[layer, expert] = tuple(weight for _, weight in stored)
     layout = RecordLayout.build(hidden, intermediate, fmt)
     source = RandomExperts(weights, tensors)
-    return Experts(spec, layout, source, PinnedStore.fill(source, spec, layout))
+    return Experts(spec, layout, source, PinnedStore.fill(source, (layout,) * num_layers, num_experts))

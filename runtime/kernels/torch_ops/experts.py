@@ -13,13 +13,15 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from runtime.kernels.torch_ops import nvfp4
-from runtime.record import RecordLayout
+from runtime.kernels.torch_ops import fp8, nvfp4
+from runtime.record import FP8_BLOCK, RecordLayout
 
 SCRATCH_BYTES = 8 << 20
 """Upper bound of the buffers (one expert is always allowed): small enough to stay in a CPU's cache."""
 _NVFP4_BYTES_PER_BYTE = 4 + 8
 """Of scratch per record byte: its table index and its pair of fp32 values."""
+_FP8_BYTES_PER_BYTE = 4 + 4
+"""Its table index and its fp32 value."""
 _PLAIN_DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 
 
@@ -35,13 +37,15 @@ class ExpertWeights:
     down: tuple[Tensor, ...]
     """Per expert [hidden, intermediate]."""
     scales: Tensor | None
-    """fp32 [experts, 3]: global scales of gate, up and down; None where values are plain."""
+    """fp32 [experts, 3]: global scales of gate, up and down; None where the matrices are the weights themselves."""
 
 
 def bytes_per_expert(layout: RecordLayout) -> int:
     """Scratch that one expert takes while it is computed."""
     if layout.expert_format == "nvfp4":
         return layout.record_bytes * _NVFP4_BYTES_PER_BYTE
+    if layout.expert_format == "fp8":
+        return layout.record_bytes * _FP8_BYTES_PER_BYTE
     return layout.record_bytes + 3 * layout.hidden * layout.intermediate * 4
 
 
@@ -97,6 +101,29 @@ class _PlainScratch:
         return values.view(num_rows, width).to(torch.float32, copy=True)
 
 
+class _Fp8Scratch:
+    """FP8 records become fresh fp32 matrices."""
+
+    def __init__(self, layout: RecordLayout) -> None:
+        self._layout = layout
+
+    def load(self, pool: Tensor, rows: list[int]) -> ExpertWeights:
+        layout, records = self._layout, [pool[row] for row in rows]
+        gate_up_shape, down_shape = (2 * layout.intermediate, layout.hidden), (layout.hidden, layout.intermediate)
+        return ExpertWeights(
+            tuple(_fp8_matrix(r, layout.gate_up_offset, layout.gate_up_scale_offset, *gate_up_shape) for r in records),
+            tuple(_fp8_matrix(r, layout.down_offset, layout.down_scale_offset, *down_shape) for r in records),
+            None,
+        )
+
+
+def _fp8_matrix(record: Tensor, offset: int, scale_offset: int, num_rows: int, width: int) -> Tensor:
+    num_groups = -(-width // FP8_BLOCK)
+    scales = record[scale_offset : scale_offset + 4 * num_rows * num_groups].view(torch.float32)
+    values = record[offset : offset + num_rows * width].view(num_rows, width)
+    return fp8.dequantise(values, scales.view(num_rows, num_groups))
+
+
 class ExpertCompute:
     """The experts of one record layout. Hidden states are fp32; nothing but the scratch is kept between calls."""
 
@@ -104,7 +131,9 @@ class ExpertCompute:
         self._layout = layout
         self._experts_per_batch = max(1, SCRATCH_BYTES // bytes_per_expert(layout))
         if layout.expert_format == "nvfp4":
-            self._scratch: _Nvfp4Scratch | _PlainScratch = _Nvfp4Scratch(layout, self._experts_per_batch)
+            self._scratch: _Nvfp4Scratch | _Fp8Scratch | _PlainScratch = _Nvfp4Scratch(layout, self._experts_per_batch)
+        elif layout.expert_format == "fp8":
+            self._scratch = _Fp8Scratch(layout)
         else:
             self._scratch = _PlainScratch(layout)
 

@@ -9,6 +9,7 @@ import pytest
 from app.cli import main
 from app.commands import ask
 from runtime.errors import CheckpointError
+from runtime.protocol import TemplateSwitches
 from tests.support.scripted_engine import CRASH_MESSAGE, BadCall, Call, Crash, End, Refuse, Say, ScriptedEngine, Step
 
 
@@ -86,11 +87,12 @@ def test_hostile_output_reaches_no_stream(run_ask: Any) -> None:
 def test_options_reach_the_engine(run_ask: Any) -> None:
     flags = "--system Brief --no-think --temperature 0 --top-k 5 --top-p 0.5 --min-p 0.2 --presence-penalty -1"
     flags += " --repetition-penalty 1.5 --seed 7 --max-tokens 9 --overlap off --policy lru --vram 2GiB --slots 12"
-    flags += " --context 99 --device cpu --dtype fp32"
+    flags += " --context 99 --device cpu --dtype fp32 --reasoning-effort low --preserve-thinking off"
     *_, engine = run_ask(ANSWER, *flags.split(), "go")
     request, options = engine.requests[0], engine.starts[0]
     assert [(m.role, m.content) for m in request.messages] == [("system", "Brief"), ("user", "go")]
     assert request.thinking is False
+    assert request.switches == TemplateSwitches("low", False)
     sampling = request.sampling
     assert (sampling.temperature, sampling.top_k, sampling.top_p, sampling.min_p) == (0.0, 5, 0.5, 0.2)
     assert (sampling.presence_penalty, sampling.repetition_penalty) == (-1.0, 1.5)
@@ -103,6 +105,7 @@ def test_sampling_is_the_models_own_unless_given(run_ask: Any) -> None:
     *_, engine = run_ask(ANSWER, "go")
     assert (engine.requests[0].sampling.temperature, engine.requests[0].sampling.top_k) == (0.5, 20)
     assert engine.requests[0].thinking is None
+    assert engine.requests[0].switches == TemplateSwitches()
 
 
 def test_settings_file_holds_for_the_command_line_too(run_ask: Any, own_home: Path) -> None:

@@ -6,8 +6,9 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from runtime.checkpoint.expert_source import ExpertSource, ExpertTensors, Nvfp4Matrix, PlainMatrix
+from runtime.checkpoint.expert_source import ExpertSource, ExpertTensors
 from runtime.checkpoint.facts import open_checkpoint
+from runtime.checkpoint.matrices import Nvfp4Matrix, PlainMatrix
 from runtime.checkpoint.tensors import TensorSource
 from runtime.errors import CheckpointError
 from runtime.layers.ngram_embedding import NgramTable
@@ -82,6 +83,18 @@ def test_a_head_in_the_file_wins_over_a_config_that_ties(tmp_path: Path) -> None
     assert not open_checkpoint(tmp_path).spec.ties_embeddings
 
 
+def test_a_packed_head_is_found_too(tmp_path: Path) -> None:
+    config = tiny_config(tie_word_embeddings=True)
+    file = save_fused(random_model(config), tmp_path) / "model.safetensors"
+    head = {
+        "lm_head.weight_packed": torch.zeros(97, 32, dtype=torch.uint8),
+        "lm_head.weight_scale": torch.ones(97, 4).to(torch.float8_e4m3fn),
+        "lm_head.weight_global_scale": torch.ones(1),
+    }
+    save_file({**load_file(file), **head}, file)
+    assert not open_checkpoint(tmp_path).spec.ties_embeddings
+
+
 def test_views_are_zero_copy_and_survive_released_pages(tmp_path: Path) -> None:
     save_plain(random_model(tiny_config()), tmp_path)
     source = TensorSource(open_checkpoint(tmp_path).files)
@@ -103,7 +116,7 @@ def test_an_expert_read_later_than_the_check_still_refuses_bad_scales(tmp_path: 
     name = "model.language_model.layers.0.mlp.experts.0.gate_proj.weight_scale"
     tensors[name].view(torch.uint8)[0, 0] = 0x7F
     save_file(tensors, file)
-    checkpoint = open_checkpoint(tmp_path, reads_scales=False)
+    checkpoint = open_checkpoint(tmp_path)
     source = ExpertSource(TensorSource(checkpoint.files), checkpoint.spec, checkpoint.names)
     with pytest.raises(CheckpointError, match="NaN"):
         source.expert(0, 0)

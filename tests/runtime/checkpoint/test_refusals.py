@@ -11,8 +11,11 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from runtime.checkpoint.expert_source import ExpertSource
 from runtime.checkpoint.facts import open_checkpoint, read_facts
+from runtime.checkpoint.tensors import TensorSource
 from runtime.errors import CheckpointError
+from runtime.layers.decoder import Decoder
 from tests.support.tiny_models import random_model, save_nvfp4, save_plain, tiny_config
 
 EXPERT = "model.language_model.layers.0.mlp.experts.3.up_proj"
@@ -41,6 +44,17 @@ def copy_of(originals: dict[str, Path], tmp_path: Path) -> Callable[[str], Path]
         return folder
 
     return copy
+
+
+def open_and_read(folder: Path) -> None:
+    """What loading does to the checkpoint: open it, then read every expert and the dense weights."""
+    checkpoint = open_checkpoint(folder)
+    source = TensorSource(checkpoint.files)
+    Decoder.build(checkpoint.spec, source, checkpoint.names, "cpu", torch.float32)
+    experts = ExpertSource(source, checkpoint.spec, checkpoint.names)
+    for layer in range(checkpoint.spec.num_layers):
+        for expert in range(checkpoint.spec.moe.num_experts):
+            experts.expert(layer, expert)
 
 
 def edit_tensors(edit: Callable[[dict[str, torch.Tensor]], Any]) -> Breakage:
@@ -85,6 +99,67 @@ def replace(name: str, tensor: torch.Tensor) -> Breakage:
 
 def drop(name: str) -> Breakage:
     return edit_tensors(lambda tensors: tensors.pop(name))
+
+
+def drop_all(part: str) -> Breakage:
+    return edit_tensors(lambda tensors: [tensors.pop(name) for name in list(tensors) if part in name])
+
+
+def edit_text_config(**values: Any) -> Breakage:
+    def apply(folder: Path) -> None:
+        file = folder / "config.json"
+        config = json.loads(file.read_text())
+        config["text_config"].update(values)
+        file.write_text(json.dumps(config))
+
+    return apply
+
+
+def one_expert_in_fp8(tensors: dict[str, torch.Tensor]) -> None:
+    del tensors[f"{EXPERT}.weight_scale_2"]
+    tensors[f"{EXPERT}.weight"] = torch.ones(32, 64).to(torch.float8_e4m3fn)
+    tensors[f"{EXPERT}.weight_scale"] = torch.tensor(1.0)
+
+
+def reciprocal(value: float | None) -> Callable[[dict[str, torch.Tensor]], None]:
+    """The expert as compressed-tensors stores it."""
+
+    def apply(tensors: dict[str, torch.Tensor]) -> None:
+        tensors[f"{EXPERT}.weight_packed"] = tensors.pop(f"{EXPERT}.weight")
+        del tensors[f"{EXPERT}.weight_scale_2"]
+        if value is not None:
+            tensors[f"{EXPERT}.weight_global_scale"] = torch.tensor([value])
+
+    return apply
+
+
+def head_in_fp8(scale: float | None) -> Callable[[dict[str, torch.Tensor]], None]:
+    def apply(tensors: dict[str, torch.Tensor]) -> None:
+        tensors["lm_head.weight"] = tensors["lm_head.weight"].to(torch.float8_e4m3fn)
+        if scale is not None:
+            tensors["lm_head.weight_scale"] = torch.tensor(scale)
+
+    return apply
+
+
+def nan_in_fp8_head(tensors: dict[str, torch.Tensor]) -> None:
+    head_in_fp8(1.0)(tensors)
+    tensors["lm_head.weight"].view(torch.uint8)[3, 5] = 0xFF
+
+
+def foreign(suffix: str, dtype: torch.dtype, method: str = "") -> Breakage:
+    def apply(folder: Path) -> None:
+        replace(f"model.layers.0.linear_attn.out_proj{suffix}", torch.zeros(2, 2, dtype=dtype))(folder)
+        if method:
+            edit_config(quantization_config={"quant_method": method})(folder)
+
+    return apply
+
+
+def only_gguf(folder: Path) -> None:
+    for file in folder.iterdir():
+        file.unlink()
+    (folder / "model-Q4_K_M.gguf").write_bytes(b"GGUF")
 
 
 def nan_block(tensors: dict[str, torch.Tensor]) -> None:
@@ -177,7 +252,7 @@ CASES: dict[str, tuple[str, Breakage, list[str]]] = {
     "wrong expert dtype": (
         "nvfp4",
         replace(f"{EXPERT}.weight", torch.zeros(32, 64)),
-        [f"{EXPERT}.weight", "F32", "U8"],
+        [f"{EXPERT}.weight is fp32", "layer 0 are nvfp4"],
     ),
     "wrong scale dtype": (
         "nvfp4",
@@ -188,6 +263,65 @@ CASES: dict[str, tuple[str, Breakage, list[str]]] = {
     "missing expert": ("nvfp4", drop(f"{EXPERT}.weight"), [f"{EXPERT}.weight", "missing"]),
     "missing scale": ("nvfp4", drop(f"{EXPERT}.weight_scale"), [f"{EXPERT}.weight_scale", "missing"]),
     "missing global scale": ("nvfp4", drop(f"{EXPERT}.weight_scale_2"), [f"{EXPERT}.weight_scale_2", "missing"]),
+    "scale one row short": (
+        "nvfp4",
+        replace(f"{EXPERT}.weight_scale", torch.ones(31, 4).to(torch.float8_e4m3fn)),
+        [f"{EXPERT}.weight_scale", "[31, 4]", "[32, 4]"],
+    ),
+    "scale one column long": (
+        "nvfp4",
+        replace(f"{EXPERT}.weight_scale", torch.ones(32, 5).to(torch.float8_e4m3fn)),
+        [f"{EXPERT}.weight_scale", "[32, 5]", "[32, 4]"],
+    ),
+    "an expert in another format": (
+        "nvfp4",
+        edit_tensors(one_expert_in_fp8),
+        [f"{EXPERT}.weight is fp8", "layer 0 are nvfp4", "one format per layer"],
+    ),
+    "an expert of which nothing is left": (
+        "nvfp4",
+        drop_all(".layers.2.mlp.experts.1."),
+        ["expert 1 of layer 2 is missing", "asks for 4", "incomplete"],
+    ),
+    "a layer of which nothing is left": ("nvfp4", drop_all(".layers.2."), ["layer 2 is missing", "asks for 4"]),
+    "more layers in the config": (
+        "nvfp4",
+        edit_text_config(num_hidden_layers=5, layer_types=None),
+        ["layer 4 is missing"],
+    ),
+    "more experts in the config": ("nvfp4", edit_text_config(num_experts=5), ["mlp.gate.weight", "[4, 64]", "[5, 64]"]),
+    "a narrower config": (
+        "nvfp4",
+        edit_text_config(moe_intermediate_size=16),
+        ["experts.0.gate_proj.weight", "[16, 32]"],
+    ),
+    "reciprocal scale of zero": ("nvfp4", edit_tensors(reciprocal(0.0)), [f"{EXPERT}.weight_global_scale", "is 0.0"]),
+    "reciprocal scale infinite": (
+        "nvfp4",
+        edit_tensors(reciprocal(float("inf"))),
+        [f"{EXPERT}.weight_global_scale", "is inf"],
+    ),
+    "reciprocal scale NaN": (
+        "nvfp4",
+        edit_tensors(reciprocal(float("nan"))),
+        [f"{EXPERT}.weight_global_scale", "is nan"],
+    ),
+    "reciprocal scale missing": (
+        "nvfp4",
+        edit_tensors(reciprocal(None)),
+        [f"{EXPERT}.weight_global_scale", "missing"],
+    ),
+    "FP8 scale NaN": ("nvfp4", edit_tensors(head_in_fp8(float("nan"))), ["lm_head.weight_scale", "is nan"]),
+    "FP8 scale negative": ("nvfp4", edit_tensors(head_in_fp8(-1.0)), ["lm_head.weight_scale", "is -1.0"]),
+    "FP8 NaN": ("nvfp4", edit_tensors(nan_in_fp8_head), ["lm_head.weight has NaN"]),
+    "FP8 without scale": ("nvfp4", edit_tensors(head_in_fp8(None)), ["lm_head.weight_scale", "missing"]),
+    "GPTQ": ("plain", foreign(".qweight", torch.int32, "gptq"), ["is a GPTQ checkpoint", "NVFP4", "RadixArk"]),
+    "AWQ": ("plain", foreign(".qweight", torch.int32, "awq"), ["is an AWQ checkpoint", "NVFP4", "RadixArk"]),
+    "GPTQ or AWQ": ("plain", foreign(".qweight", torch.int32), ["is a GPTQ or AWQ checkpoint", "RadixArk"]),
+    "bitsandbytes": ("plain", foreign(".weight.absmax", torch.float32), ["is a bitsandbytes checkpoint", "NVFP4"]),
+    "EXL3": ("plain", foreign(".trellis", torch.int16), ["is an EXL3 checkpoint", "NVFP4"]),
+    "INT4": ("plain", foreign(".weight_packed", torch.int32), ["is an INT4 (compressed-tensors", "NVFP4"]),
+    "GGUF": ("plain", only_gguf, ["is a GGUF checkpoint", "NVFP4"]),
     "NaN block scale": ("nvfp4", edit_tensors(nan_block), [f"{EXPERT}.weight_scale", "NaN at [2, 1]"]),
     "NaN global scale": (
         "nvfp4",
@@ -244,7 +378,7 @@ def test_refused_by_name_in_one_line(name: str, copy_of: Callable[[str], Path]) 
     folder = copy_of(original)
     break_it(folder)
     with pytest.raises(CheckpointError) as caught:
-        open_checkpoint(folder)
+        open_and_read(folder)
     message = str(caught.value)
     assert "\n" not in message
     assert str(folder) in message
@@ -271,3 +405,36 @@ def test_vision_and_multi_token_prediction_are_skipped(copy_of: Callable[[str], 
     }
     edit_tensors(lambda tensors: tensors.update(extra))(folder)
     assert open_checkpoint(folder).spec == read_facts(folder)
+
+
+def test_a_gguf_file_is_refused_as_such(tmp_path: Path) -> None:
+    file = tmp_path / "model.gguf"
+    file.write_bytes(b"GGUF")
+    with pytest.raises(CheckpointError, match="is a GGUF checkpoint"):
+        open_checkpoint(file)
+
+
+@pytest.mark.parametrize(
+    ("where", "claim", "expected"),
+    [
+        ("config.json", {"quant_method": "fp8"}, "config.json says fp8, but the experts are nvfp4"),
+        ("config.json", {"quant_method": "gptq"}, "config.json says gptq"),
+        ("config.json", {"quant_method": "compressed-tensors", "format": "float-quantized"}, "config.json says fp8"),
+        ("hf_quant_config.json", {"quant_algo": "FP8"}, "hf_quant_config.json says fp8"),
+        ("config.json", {"quant_method": "modelopt", "quant_algo": "NVFP4"}, None),
+        ("config.json", {"quant_method": "modelopt", "quant_algo": "MIXED_PRECISION"}, None),
+        ("hf_quant_config.json", {"quant_algo": "W4A16_NVFP4"}, None),
+        ("hf_quant_config.json", {"kv_cache_quant_algo": "FP8"}, None),
+    ],
+)
+def test_tensors_win_over_a_config_that_names_another_format(
+    where: str, claim: dict[str, str], expected: str | None, copy_of: Callable[[str], Path]
+) -> None:
+    folder = copy_of("nvfp4")
+    if where == "config.json":
+        edit_config(quantization_config=claim)(folder)
+    else:
+        (folder / where).write_text(json.dumps({"quantization": claim}))
+    checkpoint = open_checkpoint(folder)
+    assert checkpoint.spec.weights.expert_format == "nvfp4"
+    assert (checkpoint.notice is None) if expected is None else (expected in str(checkpoint.notice))

@@ -300,7 +300,7 @@ def test_stats_are_the_live_ones(driver: EngineDriver) -> None:
     assert 0 < stats.num_slots_used <= stats.num_slots == 96
     assert stats.slot_hit_rate is not None
     assert 0 <= stats.slot_hit_rate <= 1
-    assert stats.num_missed_bytes == stats.num_missed * driver.engine._model.experts.store.bytes_per_miss  # type: ignore[union-attr]
+    assert stats.num_missed_bytes == stats.num_missed * driver.engine._model.experts.store.layouts[0].record_bytes  # type: ignore[union-attr]
     assert stats.context_used_tokens > 0
     assert stats.engine_rss_bytes > stats.vram_used_bytes > 0
 

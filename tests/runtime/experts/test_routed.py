@@ -27,7 +27,16 @@ def assert_close(result: Tensor, expected: Tensor) -> None:
     assert (result.double() - expected).abs().max() <= 2e-6 * expected.abs().max()
 
 
-SHAPES = [("nvfp4", 48, 16), ("nvfp4", 64, 24), ("nvfp4", 36, 20), ("bf16", 64, 24), ("fp16", 40, 12), ("fp32", 36, 7)]
+SHAPES = [
+    ("fp8", 160, 130),
+    ("fp8", 36, 7),
+    ("nvfp4", 48, 16),
+    ("nvfp4", 64, 24),
+    ("nvfp4", 36, 20),
+    ("bf16", 64, 24),
+    ("fp16", 40, 12),
+    ("fp32", 36, 7),
+]
 
 
 @pytest.mark.parametrize(("fmt", "hidden_size", "intermediate"), SHAPES)
@@ -75,7 +84,7 @@ def play(slots: SlotExperts, seed: int, width: int, num_experts: int = 8, num_ch
 
 
 @pytest.mark.parametrize("policy", ["lru", "rule"])
-@pytest.mark.parametrize(("fmt", "width", "intermediate"), [("nvfp4", 48, 16), ("fp32", 36, 7)])
+@pytest.mark.parametrize(("fmt", "width", "intermediate"), [("nvfp4", 48, 16), ("fp8", 136, 7), ("fp32", 36, 7)])
 def test_slots_never_change_a_bit(policy: str, fmt: str, width: int, intermediate: int) -> None:
     experts = make_experts(fmt, hidden=width, intermediate=intermediate)
     expected = play(experts.all_resident(), 5, width)
@@ -85,7 +94,9 @@ def test_slots_never_change_a_bit(policy: str, fmt: str, width: int, intermediat
         assert all(torch.equal(a, b) for a, b in zip(results, expected, strict=True)), num_slots
 
 
-@pytest.mark.parametrize(("fmt", "width", "intermediate"), [("nvfp4", 48, 16), ("bf16", 40, 12), ("fp32", 36, 7)])
+@pytest.mark.parametrize(
+    ("fmt", "width", "intermediate"), [("nvfp4", 48, 16), ("fp8", 136, 7), ("bf16", 40, 12), ("fp32", 36, 7)]
+)
 def test_a_decode_row_does_not_depend_on_its_batch(fmt: str, width: int, intermediate: int) -> None:
     experts = make_experts(fmt, hidden=width, intermediate=intermediate)
     hidden, logits = torch.randn(4, width), torch.randn(4, 8)

@@ -38,7 +38,7 @@ def test_plain_record_holds_the_values(fmt: str) -> None:
 def test_fill_reports_up_to_the_total_and_stops_when_told() -> None:
     experts = make_experts()
     reports: list[tuple[int, int]] = []
-    store = PinnedStore.fill(experts.source, experts.spec, experts.layout, lambda *report: reports.append(report))
+    store = PinnedStore.fill(experts.source, (experts.layout,) * 3, 8, lambda *report: reports.append(report))
     assert reports[0] == (0, store.num_bytes)
     assert reports[-1] == (store.num_bytes, store.num_bytes)
     assert reports == sorted(reports)
@@ -48,7 +48,7 @@ def test_fill_reports_up_to_the_total_and_stops_when_told() -> None:
             raise InterruptedError
 
     with pytest.raises(InterruptedError):
-        PinnedStore.fill(experts.source, experts.spec, experts.layout, stop)
+        PinnedStore.fill(experts.source, (experts.layout,) * 3, 8, stop)
 
 
 def test_mixed_formats_and_odd_widths_are_refused() -> None:
@@ -60,4 +60,4 @@ def test_mixed_formats_and_odd_widths_are_refused() -> None:
         pack_record(mixed, packed.layout, record)
     odd = RecordLayout.build(48, 17, "nvfp4")
     with pytest.raises(CheckpointError, match="even moe_intermediate_size, but it is 17"):
-        PinnedStore.fill(packed.source, packed.spec, odd)
+        PinnedStore.fill(packed.source, (odd,) * 3, 8)

@@ -96,7 +96,7 @@ def test_more_ngram_heads_than_primes_can_be_found_for_are_refused() -> None:
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        ("rope_type", "yarn"),
+        ("rope_type", "longrope"),
         ("partial_rotary_factor", 2.0),
         ("partial_rotary_factor", 1e308),
         ("rope_theta", None),

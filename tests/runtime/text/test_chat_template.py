@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
 from runtime.errors import CheckpointError, RequestError
-from runtime.protocol import ChatMessage, ToolCall, ToolSchema
+from runtime.protocol import ChatMessage, TemplateSwitches, ToolCall, ToolSchema
 from runtime.text.chat_template import ChatTemplate
 from runtime.text.tokenizer import Tokenizer
 from tests.support.tiny_tokenizer import HERMES_TEMPLATE, MARKUP, SPECIALS, XML_TEMPLATE, write_tokenizer
@@ -118,6 +118,28 @@ def test_switches_are_told(folders: dict[str, Path], template: ChatTemplate, tok
     assert hermes.tool_style == "hermes"
     assert not hermes.encode(user).opens_reasoning
     assert not from_source("{{ messages[0].content }}", tokenizer).can_think
+
+
+def test_effort_and_kept_reasoning_are_told_only_when_set(tokenizer: Tokenizer) -> None:
+    """As Qwen3.8's template does: an effort it does not know is refused, reasoning is kept unless told otherwise."""
+    source = (
+        "{%- set effort = reasoning_effort | default('xhigh') %}"
+        "{%- if effort not in ('xhigh', 'medium', 'low') %}{{ raise_exception('Unknown effort ' ~ effort) }}{% endif %}"
+        "{{- '<|im_start|>system\\n' ~ effort ~ '<|im_end|>\\n' }}"
+        "{%- if preserve_thinking is undefined or preserve_thinking %}{{ 'kept' }}{% else %}{{ 'dropped' }}{% endif %}"
+    )
+    template, user = from_source(source, tokenizer), [ChatMessage("user", "hi")]
+
+    def rendered(**switches: Any) -> str:
+        return tokenizer.decode(template.encode(user, switches=TemplateSwitches(**switches)).ids, True)
+
+    assert "xhigh" in rendered()
+    assert rendered().endswith("kept")
+    assert "low" in rendered(reasoning_effort="low")
+    assert rendered(preserve_thinking=True) == rendered()
+    assert rendered(preserve_thinking=False).endswith("dropped")
+    with pytest.raises(RequestError, match="Unknown effort extreme"):
+        rendered(reasoning_effort="extreme")
 
 
 def test_a_template_that_always_thinks(template: ChatTemplate, tokenizer: Tokenizer) -> None:

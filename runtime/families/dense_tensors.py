@@ -1,6 +1,6 @@
-"""Dense tensors of family qwen4_exp: every name with the shape its config gives it. Data, no torch."""
+"""Dense tensors of a model: every name with the shape its spec gives it. Data, no torch."""
 
-from runtime.families.names import NameMap
+from runtime.families.names import FINAL_RESIDUAL, MIXER_RESIDUAL, MOE_RESIDUAL, NameMap, ResidualBlock
 from runtime.spec import ModelSpec, NgramSpec
 
 _Shapes = dict[str, tuple[int, ...]]
@@ -14,31 +14,28 @@ def dense_tensors(spec: ModelSpec, names: NameMap) -> _Shapes:
     shapes: _Shapes = {names.of_model("embed_tokens.weight"): (spec.vocab_size, spec.hidden_size)}
     if not spec.ties_embeddings:
         shapes[names.lm_head] = (spec.vocab_size, spec.hidden_size)
-    mixer = _hyper_connection_shapes(spec, has_inject=False)
-    shapes |= {names.of_model(f"hyper_connection_mixer.{part}"): shape for part, shape in mixer.items()}
+    shapes |= {names.of_model(part): shape for part, shape in _residual_shapes(spec, FINAL_RESIDUAL).items()}
     for layer in range(spec.num_layers):
         shapes |= {names.of_layer(layer, part): shape for part, shape in _layer_shapes(spec, layer).items()}
     return shapes
 
 
-def _hyper_connection_shapes(spec: ModelSpec, has_inject: bool) -> _Shapes:
-    assert spec.hyper_connection is not None
-    width, lowrank = spec.residual_width, spec.hyper_connection.lowrank
+def _residual_shapes(spec: ModelSpec, block: ResidualBlock) -> _Shapes:
+    hyper, width = spec.hyper_connection, spec.residual_width
+    if hyper is None:
+        return {f"{block.norm}.weight": (spec.hidden_size,)}
     shapes: _Shapes = {
-        "hc_norm.weight": (width,),
-        "input_mix_weight_down.weight": (lowrank, width),
-        "input_mix_weight_up.weight": (width, lowrank),
+        f"{block.hyper_connection}.hc_norm.weight": (width,),
+        f"{block.hyper_connection}.input_mix_weight_down.weight": (hyper.lowrank, width),
+        f"{block.hyper_connection}.input_mix_weight_up.weight": (width, hyper.lowrank),
     }
-    if has_inject:
-        shapes["block_inject_weight.weight"] = (spec.hyper_connection.num_streams, width)
+    if block is not FINAL_RESIDUAL:
+        shapes[f"{block.hyper_connection}.block_inject_weight.weight"] = (hyper.num_streams, width)
     return shapes
 
 
 def _layer_shapes(spec: ModelSpec, layer: int) -> _Shapes:
-    shapes: _Shapes = {}
-    hyper = _hyper_connection_shapes(spec, has_inject=True)
-    for block in ("attn_hyper_connection", "mlp_hyper_connection"):
-        shapes |= {f"{block}.{part}": shape for part, shape in hyper.items()}
+    shapes = _residual_shapes(spec, MIXER_RESIDUAL) | _residual_shapes(spec, MOE_RESIDUAL)
     is_linear = spec.layer_kinds[layer] == "linear_attention"
     shapes |= _delta_net_shapes(spec) if is_linear else _attention_shapes(spec)
     shapes |= _moe_shapes(spec)
@@ -51,11 +48,19 @@ def _delta_net_shapes(spec: ModelSpec) -> _Shapes:
     net, hidden = spec.delta_net, spec.hidden_size
     assert net is not None
     value_width = net.num_value_heads * net.value_dim
-    return {
+    projections = {
         "linear_attn.in_proj_qkv.weight": (net.conv_channels, hidden),
         "linear_attn.in_proj_z.weight": (value_width, hidden),
         "linear_attn.in_proj_b.weight": (net.num_value_heads, hidden),
         "linear_attn.in_proj_a.weight": (net.num_value_heads, hidden),
+    }
+    if net.is_grouped:
+        projections = {
+            "linear_attn.in_proj_qkvz.weight": (net.conv_channels + value_width, hidden),
+            "linear_attn.in_proj_ba.weight": (2 * net.num_value_heads, hidden),
+        }
+    return {
+        **projections,
         "linear_attn.conv1d.weight": (net.conv_channels, 1, net.conv_kernel),
         "linear_attn.A_log": (net.num_value_heads,),
         "linear_attn.dt_bias": (net.num_value_heads,),
@@ -66,31 +71,35 @@ def _delta_net_shapes(spec: ModelSpec) -> _Shapes:
 
 def _attention_shapes(spec: ModelSpec) -> _Shapes:
     attention, indexer, hidden = spec.attention, spec.indexer, spec.hidden_size
-    assert indexer is not None
     query_width, kv_width = attention.num_heads * attention.head_dim, attention.num_kv_heads * attention.head_dim
-    return {
-        "self_attn.q_proj.weight": (2 * query_width, hidden),
+    shapes: _Shapes = {
+        "self_attn.q_proj.weight": (query_width * (2 if attention.has_output_gate else 1), hidden),
         "self_attn.k_proj.weight": (kv_width, hidden),
         "self_attn.v_proj.weight": (kv_width, hidden),
         "self_attn.o_proj.weight": (hidden, query_width),
         "self_attn.q_norm.weight": (attention.head_dim,),
         "self_attn.k_norm.weight": (attention.head_dim,),
-        "self_attn.indexer.index_qk_proj.weight": ((indexer.num_heads + 1) * indexer.head_dim, hidden),
-        "self_attn.indexer.q_layernorm.weight": (indexer.head_dim,),
-        "self_attn.indexer.k_layernorm.weight": (indexer.head_dim,),
     }
+    if indexer is not None:
+        shapes |= {
+            "self_attn.indexer.index_qk_proj.weight": ((indexer.num_heads + 1) * indexer.head_dim, hidden),
+            "self_attn.indexer.q_layernorm.weight": (indexer.head_dim,),
+            "self_attn.indexer.k_layernorm.weight": (indexer.head_dim,),
+        }
+    return shapes
 
 
 def _moe_shapes(spec: ModelSpec) -> _Shapes:
     hidden, shared = spec.hidden_size, spec.moe.shared_intermediate
-    assert shared is not None
-    return {
-        "mlp.gate.weight": (spec.moe.num_experts, hidden),
-        "mlp.shared_expert.gate_proj.weight": (shared, hidden),
-        "mlp.shared_expert.up_proj.weight": (shared, hidden),
-        "mlp.shared_expert.down_proj.weight": (hidden, shared),
-        "mlp.shared_expert_gate.weight": (1, hidden),
-    }
+    shapes: _Shapes = {"mlp.gate.weight": (spec.moe.num_experts, hidden)}
+    if shared is not None:
+        shapes |= {
+            "mlp.shared_expert.gate_proj.weight": (shared, hidden),
+            "mlp.shared_expert.up_proj.weight": (shared, hidden),
+            "mlp.shared_expert.down_proj.weight": (hidden, shared),
+            "mlp.shared_expert_gate.weight": (1, hidden),
+        }
+    return shapes
 
 
 def _ngram_shapes(spec: ModelSpec, ngram: NgramSpec) -> _Shapes:
