@@ -66,6 +66,7 @@ class EngineClient:
         self.on_stats = on_stats
         self._process: subprocess.Popen[bytes] | None = None
         self._wire: Wire | None = None
+        self._spawn_lock = threading.Lock()
         self._send_lock = threading.Lock()
         self._queues_lock = threading.Lock()
         self._queues: dict[str, queue.SimpleQueue[object]] = {}
@@ -125,8 +126,9 @@ class EngineClient:
 
     def close(self) -> None:
         """End the process; open requests end with an EngineError. Safe to call twice and from any thread."""
-        self._is_closing = True
-        process = self._process
+        with self._spawn_lock:  # A process on its way into the world must not be missed.
+            self._is_closing = True
+            process = self._process
         if process is None:
             return
         with contextlib.suppress(EngineError):  # It may be gone already, which is what we want.
@@ -259,7 +261,10 @@ class EngineClient:
 
     def _run_reader(self, started: "queue.SimpleQueue[Exception | None]") -> None:
         try:
-            self._spawn()
+            with self._spawn_lock:
+                if self._is_closing:
+                    raise InterruptedError("it was closed first")
+                self._spawn()
         except (OSError, ValueError) as error:
             self._end_message = "The engine process could not be started; send the message again to try once more."
             started.put(error)

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 import psutil
 import pytest
@@ -22,8 +22,6 @@ from runtime.protocol import ChatMessage, CountTokens, EngineStats, Finished, Ge
 DEMO = asset_path(DEMO_MODEL)
 pytestmark = pytest.mark.skipif(not (DEMO / "config.json").is_file(), reason="the demo model is not in this checkout")
 LONG = SamplingOptions(temperature=2.0, seed=1, max_tokens=4000)
-KEPT: set[int] = set()
-"""The process that the tests of this module share."""
 MESSAGES = (ChatMessage("user", "Tell me a long story about a bear."),)
 
 
@@ -31,13 +29,15 @@ MESSAGES = (ChatMessage("user", "Tell me a long story about a bear."),)
 async def engine() -> AsyncIterator[LocalEngine]:
     local = LocalEngine()
     await local.start(EngineOptions(DEMO, num_threads=1))
-    KEPT.update(child.pid for child in psutil.Process().children())
     yield local
     await local.close()
 
 
-def children() -> list[psutil.Process]:
-    return [child for child in psutil.Process().children() if child.pid not in KEPT]
+@pytest.fixture
+def children() -> Callable[[], list[psutil.Process]]:
+    """The processes that this test has started: engines shared by other tests may be alive beside them."""
+    before = {child.pid for child in psutil.Process().children()}
+    return lambda: [child for child in psutil.Process().children() if child.pid not in before]
 
 
 @pytest.mark.asyncio(loop_scope="module")
@@ -66,7 +66,9 @@ async def test_leaving_the_iteration_stops_the_engine(engine: LocalEngine) -> No
     assert time.monotonic() - started < 10
 
 
-async def test_session_goes_on_after_the_death_of_the_process() -> None:
+async def test_session_goes_on_after_the_death_of_the_process(
+    children: Callable[[], list[psutil.Process]],
+) -> None:
     store = Store.in_memory()
     engine = LocalEngine()
     session = ChatSession(engine, store, Settings(temperature=2.0, seed=1, max_tokens=2000), DEMO)
@@ -94,7 +96,7 @@ async def test_session_goes_on_after_the_death_of_the_process() -> None:
     assert children() == []
 
 
-async def test_cancelled_start_leaves_no_process() -> None:
+async def test_cancelled_start_leaves_no_process(children: Callable[[], list[psutil.Process]]) -> None:
     engine = LocalEngine()
     start = asyncio.create_task(engine.start(EngineOptions(DEMO)))
     while not children():
@@ -106,7 +108,7 @@ async def test_cancelled_start_leaves_no_process() -> None:
     assert not engine.is_running
 
 
-async def test_bad_folder_is_named(tmp_path: object) -> None:
+async def test_bad_folder_is_named(tmp_path: object, children: Callable[[], list[psutil.Process]]) -> None:
     engine = LocalEngine()
     with pytest.raises(CheckpointError, match=r"config\.json"):
         await engine.start(EngineOptions(tmp_path))  # type: ignore[arg-type]

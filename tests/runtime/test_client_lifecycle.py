@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -46,6 +47,31 @@ def test_a_load_that_fails_raises_its_error_and_ends_the_process(client: EngineC
     while client.is_alive and time.monotonic() < deadline:
         time.sleep(0.01)
     assert not client.is_alive
+
+
+def test_closing_while_the_process_is_being_made_ends_it(client: EngineClient) -> None:
+    spawn, is_spawning = client._spawn, threading.Event()
+
+    def slow_spawn() -> None:
+        is_spawning.set()
+        time.sleep(0.2)
+        spawn()
+
+    client._spawn = slow_spawn  # type: ignore[method-assign]
+    starting = threading.Thread(target=client.start)
+    starting.start()
+    assert is_spawning.wait(5)
+    client.close()
+    starting.join(5)
+    assert client.process_id is not None
+    assert wait_until_gone(client.process_id, 2)
+
+
+def test_a_closed_engine_starts_no_process(client: EngineClient) -> None:
+    client.close()
+    with pytest.raises(EngineError, match="closed first"):
+        client.start()
+    assert client.process_id is None
 
 
 def test_killed_process_ends_every_call_with_one_line(client: EngineClient) -> None:
