@@ -4,6 +4,7 @@ Owns the reading of one complete call. A body that can't be read raises `CallSyn
 """
 
 import json
+import math
 import re
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
@@ -88,7 +89,9 @@ def _types_of(node: Any, root: Mapping[str, Any], depth: int) -> frozenset[str]:
         return _types_of(_resolved(node["$ref"], root), root, depth + 1)
     declared = node.get("type")
     if declared is not None:
-        return frozenset([declared] if isinstance(declared, str) else declared) & _ANY or _ANY
+        # Schemas come from anywhere: what is no list of names says nothing.
+        names = declared if isinstance(declared, list) else [declared]
+        return frozenset(name for name in names if isinstance(name, str)) & _ANY or _ANY
     for combination in ("anyOf", "oneOf"):
         if isinstance(node.get(combination), list):
             return frozenset().union(*(_types_of(option, root, depth + 1) for option in node[combination]))
@@ -122,7 +125,9 @@ def _typed(key: str, text: str, accepted: frozenset[str]) -> Any:
 
 def _json(text: str, what: str) -> Any:
     try:
-        return json.loads(text, parse_constant=_refuse_constant)
+        return json.loads(
+            text, parse_constant=_refuse_constant, parse_float=_finite, object_pairs_hook=_without_repetition
+        )
     except (ValueError, RecursionError) as error:
         reason = "too deeply nested" if isinstance(error, RecursionError) else str(error).split(" (")[0]
         raise CallSyntaxError(f"{what}: not valid JSON ({reason})") from None
@@ -130,3 +135,20 @@ def _json(text: str, what: str) -> Any:
 
 def _refuse_constant(name: str) -> None:
     raise ValueError(f"{name} is not a JSON value")
+
+
+def _finite(number: str) -> float:
+    """No JSON can be written of infinity, so whatever takes the call could not read it."""
+    value = float(number)
+    if math.isinf(value):
+        raise ValueError(f"{number[:40]} is too large a number")
+    return value
+
+
+def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """One of two values would be lost."""
+    values = dict(pairs)
+    if len(values) != len(pairs):
+        repeated = next(key for place, (key, _) in enumerate(pairs) if key in dict(pairs[:place]))
+        raise ValueError(f"{repeated[:40]!r} is given twice")
+    return values

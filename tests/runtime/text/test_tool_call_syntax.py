@@ -27,6 +27,8 @@ SCHEMA = {
         "size": {"$ref": "#/$defs/size"},
         "loop": {"$ref": "#/properties/loop"},
         "free": {},
+        "no_type": {"type": 5},
+        "no_types": {"type": [{"a": 1}]},
     },
 }
 TOOLS = {"tool": ToolSchema("tool", "", SCHEMA)}
@@ -69,6 +71,8 @@ def xml(*parameters: tuple[str, str], name: str = "tool") -> str:
         ("free", "[1", "[1"),
         ("free", "[1]", [1]),
         ("unknown", "12", "12"),
+        ("no_type", "12", 12),
+        ("no_types", "12", 12),
     ],
 )
 def test_values_follow_the_schema(key: str, written: str, value: Any) -> None:
@@ -105,6 +109,8 @@ def test_json_values_come_back(value: Any) -> None:
         (xml(("count", "true")), "parameter count is not of type integer"),
         (xml(("count", "")), "parameter count: not valid JSON"),
         (xml(("share", "NaN")), "parameter share: not valid JSON"),
+        (xml(("share", "1e999")), "1e999 is too large a number"),
+        (xml(("options", '{"a": 1, "a": 2}')), "'a' is given twice"),
         (xml(("maybe", '"a"')), "parameter maybe is not of type integer or null"),
         (xml(("items", "[" * 100_000)), "parameter items"),
         (xml(("count", "9" * 10_000)), "parameter count"),
@@ -140,7 +146,18 @@ def test_hermes(body: str, arguments: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize(
     "body",
-    ["", "{", "[]", "{}", '{"name": 1}', '{"name": "f", "arguments": [1]}', '{"name": "f", "arguments": "x"}', "nul"],
+    [
+        "",
+        "{",
+        "[]",
+        "{}",
+        '{"name": 1}',
+        '{"name": "f", "arguments": [1]}',
+        '{"name": "f", "arguments": "x"}',
+        '{"name": "f", "arguments": {"a": -1e999}}',
+        '{"name": "f", "name": "g"}',
+        "nul",
+    ],
 )
 def test_a_bad_hermes_call_says_why(body: str) -> None:
     with pytest.raises(CallSyntaxError, match=r"call|arguments"):
