@@ -189,7 +189,7 @@ class _Checker:
         return first.expert_format, sum(matrix.num_bytes for matrix in stored)
 
     def refuse_unknown(self) -> None:
-        for name in self.files.entries.keys() - self.known:
+        for name in sorted(self.files.entries.keys() - self.known):
             is_tied_head = name == self.names.lm_head
             if not (_SKIPPED.search(name) or _ACTIVATION_SCALES.search(name) or is_tied_head):
                 file = self.files.entries[name].file
