@@ -5,11 +5,10 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import psutil
 import pytest
 
 from app.store.conversations import Store
-from tests.support.terminal import HOTSLOT, Terminal, engine_of, wait_until_gone
+from tests.support.terminal import HOTSLOT, Terminal, engine_of, wait_until_gone, wait_until_gone
 
 CTRL_Q = "\x11"
 
@@ -35,11 +34,6 @@ def terminal(make_terminal: MakeTerminal) -> Terminal:
     return make_terminal({})
 
 
-def answers_ended(screen: str, count: int) -> bool:
-    """The status line no longer says that an answer is being made, and `count` messages were sent."""
-    return screen.count("Hello there") >= count and "tok/s" in screen
-
-
 def test_message_gets_a_streamed_answer(terminal: Terminal) -> None:
     terminal.wait_for("Hotslot", 10)
     terminal.send("Hello there, who are you?\r")
@@ -60,7 +54,7 @@ def test_killed_engine_is_said_and_the_next_message_works(terminal: Terminal) ->
     assert second.pid != engine.pid
     terminal.send(CTRL_Q)
     assert terminal.wait_for_exit() == 0
-    assert not psutil.pid_exists(second.pid)
+    wait_until_gone(second, 2.0)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
