@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from app.store.conversations import Store
-from tests.support.terminal import HOTSLOT, Terminal, engine_of, wait_until_gone, wait_until_gone
+from tests.support.terminal import HOTSLOT, Terminal, engine_of, wait_until_gone
 
 CTRL_Q = "\x11"
 

@@ -27,7 +27,7 @@ options = EngineOptions(folder, device="cpu", **knobs)
 budget = plan(read_facts(folder), probe_machine(options, resident_bytes(), library_bytes()), options)
 mapped = []
 def held_bytes():
-    """The system takes pages of libraries back as it likes: one that was mapped once counts as held."""
+    # The system takes pages of libraries back as it likes: one that was mapped once counts as held.
     mapped.append(library_bytes())
     return resident_bytes() - mapped[-1] + max(mapped)
 engine.handle(LoadModel(options))
