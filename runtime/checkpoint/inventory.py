@@ -21,8 +21,10 @@ from runtime.spec import ExpertFormat, ModelSpec
 PROJECTIONS: tuple[Projection, ...] = ("gate_proj", "up_proj", "down_proj")
 
 _SKIPPED = re.compile(r"(^|\.)(visual|vision_tower|mtp)\.")
-_ACTIVATION_SCALES = re.compile(r"[._](input_scale|input_global_scale|activation_scale|[qkv]_scale)$")
-"""Scales of quantised activations and KV: weights-only computing has no use for them."""
+_ACTIVATION_SCALES = re.compile(
+    r"[._](input_scale|input_global_scale|activation_scale|output_scale|(q|k|v|kv|prob)_scale)$"
+)
+"""Scales of quantised activations, attention and KV: weights-only computing has no use for them."""
 
 
 @dataclass(frozen=True)

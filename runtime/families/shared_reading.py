@@ -74,13 +74,16 @@ def attention(
     if rotated(rotary_dims) > head_dim:
         raise rope.refuse("partial_rotary_factor", f"rotates {rotated(rotary_dims)} dims; a head has {head_dim}")
     # Configs written before transformers 5 have rope_theta beside the section.
-    theta = text.number("rope_theta") if text.has("rope_theta") and not rope.has("rope_theta") else None
+    theta_reader = text if text.has("rope_theta") and not rope.has("rope_theta") else rope
+    theta = theta_reader.number("rope_theta")
+    if theta <= 1:
+        raise theta_reader.refuse("rope_theta", f"is {theta}; a number above 1 is needed")
     return AttentionSpec(
         num_heads=num_heads,
         num_kv_heads=num_kv_heads,
         head_dim=head_dim,
         rotary_dims=rotary_dims,
-        rope_theta=theta or rope.number("rope_theta"),
+        rope_theta=theta,
         has_output_gate=has_output_gate,
         yarn=_yarn(text, rope),
     )

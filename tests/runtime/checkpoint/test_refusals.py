@@ -402,6 +402,9 @@ def test_vision_and_multi_token_prediction_are_skipped(copy_of: Callable[[str], 
         "model.visual.blocks.0.weight": torch.zeros(3),
         "mtp.layers.0.mlp.gate.weight": torch.zeros(2),
         "model.language_model.layers.3.self_attn.k_proj.k_scale": torch.ones(1),
+        "model.language_model.layers.3.self_attn.v_proj.output_scale": torch.ones(1),
+        "model.language_model.layers.3.self_attn.kv_scale": torch.ones(1),
+        "model.language_model.layers.3.self_attn.prob_scale": torch.ones(1),
     }
     edit_tensors(lambda tensors: tensors.update(extra))(folder)
     assert open_checkpoint(folder).spec == read_facts(folder)

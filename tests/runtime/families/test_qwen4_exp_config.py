@@ -101,6 +101,8 @@ def test_more_ngram_heads_than_primes_can_be_found_for_are_refused() -> None:
         ("partial_rotary_factor", 1e308),
         ("rope_theta", None),
         ("rope_theta", 10**400),
+        ("rope_theta", 1.0),
+        ("rope_theta", 1e-300),
     ],
 )
 def test_rope_values_are_refused_by_name(key: str, value: Any) -> None:
