@@ -42,6 +42,8 @@ def _parse_hermes(body: str) -> ToolCall:
     value = _json(body, "the call")
     if not isinstance(value, dict) or not isinstance(value.get("name"), str) or not value["name"]:
         raise CallSyntaxError("the call is not a JSON object with a name")
+    if "arguments" not in value and len(value) > 1:
+        raise CallSyntaxError("the call has no 'arguments' but other keys")
     arguments = value.get("arguments", {})
     if isinstance(arguments, str):
         arguments = _json(arguments, "arguments")

@@ -156,6 +156,7 @@ def test_hermes(body: str, arguments: dict[str, Any]) -> None:
         '{"name": "f", "arguments": "x"}',
         '{"name": "f", "arguments": {"a": -1e999}}',
         '{"name": "f", "name": "g"}',
+        '{"name": "f", "parameters": {"a": 1}}',
         "nul",
     ],
 )
