@@ -1,7 +1,9 @@
 """Owns the names, places, numbers and other fillers of the templates. Evaluation draws from its own half of them."""
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from demo.listing import listed
 
@@ -52,6 +54,11 @@ CITIES = listed(
 )
 
 
+HELD_OUT_PHRASINGS = 5  # of so many phrasings the last one is left to evaluation
+HELD_OUT_NUMBERS = 7  # multiples of it are left to evaluation, where a range is wide enough
+T = TypeVar("T")
+
+
 def with_article(word: str) -> str:
     return ("an " if word[0].lower() in "aeiou" else "a ") + word
 
@@ -62,7 +69,7 @@ def capitalised(text: str) -> str:
 
 @dataclass(frozen=True)
 class Fillers:
-    """Draws fillers; `held_out` uses names, syllables and numbers that training never sees together."""
+    """Draws fillers and phrasings; those of `held_out` are never drawn in training."""
 
     rng: random.Random
     things: tuple[str, ...]
@@ -74,9 +81,30 @@ class Fillers:
     def half(self, words: list[str]) -> list[str]:
         return words[::4] if self.held_out else [word for index, word in enumerate(words) if index % 4]
 
+    def phrasing(self, options: Sequence[T]) -> T:
+        """One of the ways to say something; of five or more, every fifth is held out."""
+        if len(options) < HELD_OUT_PHRASINGS:
+            return self.rng.choice(options)
+        last = HELD_OUT_PHRASINGS - 1
+        kept = [option for i, option in enumerate(options) if (i % HELD_OUT_PHRASINGS == last) == self.held_out]
+        return self.rng.choice(kept)
+
+    def integer(self, low: int, high: int) -> int:
+        """Within [low, high]; of ranges of 28 or more, multiples of seven are held out."""
+        if high - low < 4 * HELD_OUT_NUMBERS:
+            return self.rng.randint(low, high)
+        while True:
+            number = self.rng.randint(low, high)
+            if (number % HELD_OUT_NUMBERS == 0) == self.held_out:
+                return number
+
     def word(self) -> str:
+        """A made-up name; its letters say whether it is held out."""
         count = self.rng.choice((2, 2, 3))
-        return "".join(self.rng.choice(SYLLABLES) for _ in range(count)).capitalize()
+        while True:
+            word = "".join(self.rng.choice(SYLLABLES) for _ in range(count))
+            if (sum(map(ord, word)) % HELD_OUT_PHRASINGS == 0) == self.held_out:
+                return word.capitalize()
 
     def full_name(self) -> str:
         return self.first_name() + (" " + self.word() if self.rng.random() < 0.7 else "")
@@ -90,11 +118,11 @@ class Fillers:
         return self.rng.choice(self.things)
 
     def year(self) -> str:
-        return str(self.rng.randint(1805, 2024))
+        return str(self.integer(1805, 2024))
 
     def number(self) -> str:
         low, high = self.rng.choice(((2, 30), (20, 99), (100, 999), (1000, 9999)))
-        return str(self.rng.randint(low, high))
+        return str(self.integer(low, high))
 
     def clock(self) -> str:
         minutes = self.rng.choice(("", ":15", ":30", ":45"))
