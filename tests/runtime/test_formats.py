@@ -1,5 +1,6 @@
 """Every family in every checkpoint format: as transformers computes the weights a few-line dequantiser gives."""
 
+import json
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -7,11 +8,14 @@ from typing import Any
 
 import pytest
 import torch
+from compressed_tensors.compressors import ModelCompressor
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from tests.support.agreement import assert_agrees, clear_text
-from tests.support.checkpoint_formats import EXPERTS, FORMATS, Encoded, Format, fp8_rows, modelopt_nvfp4, save_as
+from tests.support.checkpoint_formats import EXPERTS, FORMATS, Format, fp8_rows, modelopt_nvfp4, save_as
+from tests.support.command_line import run_hotslot
+from tests.support.compressed_tensors_writer import load_dequantised, save_compressed
 from tests.support.decoder_runs import DecoderRun
 from tests.support.tiny_families import family_config
 from tests.support.tiny_models import (
@@ -66,30 +70,56 @@ def test_prefix(prefix: str, tmp_path: Path) -> None:
     assert_runs_like(meant, tmp_path, "nvfp4")
 
 
-def test_a_checkpoint_compressed_by_the_compressed_tensors_package(tmp_path: Path) -> None:
-    fmt = Format({EXPERTS: by_the_package, r"self_attn\.": by_the_package}, "nvfp4")
-    meant = save_as(model_of("qwen3_5_moe"), "qwen3_5_moe", fmt, tmp_path)
-    assert_runs_like(meant, tmp_path, "nvfp4")
+@cache
+def compressible_model(family: str) -> Any:
+    """Every width is a multiple of 16: the package packs no other."""
+    if family == "qwen4_exp":
+        return random_model(
+            tiny_config(**SIZES, shared_expert_intermediate_size=48, ple_layer_ids=[2], ple_embed_dim=192), seed=12
+        )
+    shared = {} if family == "qwen3_moe" else {"shared_expert_intermediate_size": 48}
+    return random_model(family_config(family, **SIZES, **shared), seed=12)
 
 
-def by_the_package(matrix: Tensor) -> Encoded:
-    from compressed_tensors.compressors import NVFP4PackedCompressor
-    from compressed_tensors.quantization import QuantizationScheme, preset_name_to_scheme
-    from compressed_tensors.quantization.utils import calculate_qparams, generate_gparam
+@pytest.mark.parametrize("family", FAMILY_NAMES)
+@pytest.mark.parametrize("scheme", ["NVFP4", "NVFP4A16", "FP8", "FP8_DYNAMIC", "FP8_BLOCK"])
+def test_files_of_the_compressed_tensors_package(scheme: str, family: str, tmp_path: Path) -> None:
+    save_compressed(compressible_model(family), scheme, tmp_path)
+    meant = load_dequantised(compressible_model(family), tmp_path)
+    assert_runs_like(meant, tmp_path, "nvfp4" if scheme.startswith("NVFP4") else "fp8")
 
-    if matrix.ndim == 1 or matrix.shape[1] % 16:
-        return {".weight": matrix}, matrix
-    scheme: QuantizationScheme = preset_name_to_scheme("NVFP4A16", ["Linear"])
-    assert scheme.weights is not None
-    blocks = matrix.unflatten(1, (-1, 16))
-    global_scale = generate_gparam(matrix.amin(), matrix.amax())
-    scales, _ = calculate_qparams(blocks.amin(-1), blocks.amax(-1), scheme.weights, global_scale)
-    state = {"weight": matrix, "weight_scale": scales, "weight_global_scale": global_scale}
-    stored = NVFP4PackedCompressor.compress(state, scheme)
-    meant = dequantise_nvfp4(stored["weight_packed"], stored["weight_scale"], 1 / stored["weight_global_scale"])
-    unpacked = NVFP4PackedCompressor.decompress(stored, scheme)["weight"].float()
-    assert (unpacked - meant).abs().max() <= 0.01 * meant.abs().max()
-    return {f".{name}": tensor for name, tensor in stored.items()}, meant
+
+@pytest.mark.parametrize("family", ["qwen3_moe", "qwen3_5_moe"])
+def test_score_of_files_of_the_compressed_tensors_package(family: str, tmp_path: Path) -> None:
+    """Through the command line, against the file's tensors dequantised here and by the package itself."""
+    model, folder = compressible_model(family), tmp_path / "model"
+    compressed = save_compressed(model, "NVFP4", folder)
+    meant = load_dequantised(model, folder)
+    assert_package_means_the_same(compressed, meant)
+    text = clear_text(meant, 40)
+    (tmp_path / "ids.json").write_text(json.dumps(text))
+    out = tmp_path / "logits.safetensors"
+    ended = run_hotslot(
+        "score", "--json", "--model", str(folder), "--ids", str(tmp_path / "ids.json"), "--logits-out", str(out)
+    )
+    assert (ended.status, ended.err) == (0, "")
+    assert_agrees(load_file(out)["logits"], reference_logits(meant, text))
+
+
+def assert_package_means_the_same(compressed: Any, meant: Any) -> None:
+    """The package dequantises to bf16, so within its rounding."""
+    ModelCompressor.from_pretrained_model(compressed).decompress_model(compressed)
+    num_experts = 0
+    for ours, theirs in zip(meant.model.layers, compressed.model.layers, strict=True):
+        for expert, (gate_up, down) in enumerate(
+            zip(ours.mlp.experts.gate_up_proj, ours.mlp.experts.down_proj, strict=True)
+        ):
+            linears = theirs.mlp.experts.get_submodule(str(expert))
+            unpacked = torch.cat([linears["gate_proj"].weight, linears["up_proj"].weight])
+            for own, other in ((gate_up, unpacked), (down, linears["down_proj"].weight)):
+                torch.testing.assert_close(own, other.float(), rtol=0.01, atol=0)
+            num_experts += 1
+    assert num_experts == SIZES["num_hidden_layers"] * SIZES["num_experts"]
 
 
 def test_layers_may_differ_in_format_and_scales_of_gate_and_up_too(tmp_path: Path) -> None:
