@@ -30,15 +30,18 @@ def add_parser(commands: Any) -> None:
 
 def run(context: CommandContext, arguments: argparse.Namespace) -> int:
     # Brings numpy and psutil, which the other commands need not wait for.
-    from runtime.checkpoint.facts import read_facts
+    from runtime.checkpoint.facts import open_checkpoint
     from runtime.memory.budget import plan
 
     context.tell_settings_notice()
     options = context.settings.engine_options(context.model_path())
-    spec = read_facts(options.model_path)
-    budget = plan(spec, _machine(options, arguments.ram), options)
+    checkpoint = open_checkpoint(options.model_path)
+    budget = plan(checkpoint.spec, _machine(options, arguments.ram), options)
+    if checkpoint.notice is not None:
+        context.console.notice(checkpoint.notice)
     if arguments.json:
-        context.console.print_json({"model": spec.name, "device": budget.device, **_to_json(budget)})
+        described = {"model": checkpoint.spec.name, "notice": checkpoint.notice, "device": budget.device}
+        context.console.print_json({**described, **_to_json(budget)})
     else:
         _print_plan(context, budget)
     if not budget.fits:

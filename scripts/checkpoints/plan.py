@@ -85,7 +85,7 @@ def _experts(spec: ModelSpec, names: NameMap, fmt: StorageFormat) -> Iterator[Pl
         for expert in range(spec.moe.num_experts):
             for projection in ("gate_proj", "up_proj", "down_proj"):
                 shape = (hidden, intermediate) if projection == "down_proj" else (intermediate, hidden)
-                stem = names.of_expert(layer, expert, projection)  # type: ignore[arg-type]
+                stem = names.of_expert(layer, expert, projection)
                 yield from (PlannedTensor(stem + suffix, dtype, s) for suffix, dtype, s in fmt.stored(stem, *shape))
 
 
