@@ -43,7 +43,7 @@ def test_counts() -> None:
 
 
 def test_ids_and_texts_are_unique() -> None:
-    items = [*documents(), *missing(), *tool_requests()]
+    items: list[DocumentItem | MissingItem | ToolItem] = [*documents(), *missing(), *tool_requests()]
     texts = [item.request if isinstance(item, ToolItem) else item.document for item in items]
     for values in ([item.id for item in items], texts, everyday_prompts()):
         assert [value for value, count in Counter(values).items() if count > 1] == []
@@ -87,8 +87,14 @@ def test_document_mix() -> None:
     assert sum(item.answer is None for item in items) <= 10
 
 
+def test_answers_are_found_early_in_the_middle_and_late() -> None:
+    thirds = Counter(3 * item.document.index(item.sentence) // len(item.document) for item in documents())
+    assert min(thirds[third] for third in range(3)) >= 12
+
+
 def test_prompt_follows_the_layout() -> None:
-    for item in [*documents(), *missing()]:
+    items: list[DocumentItem | MissingItem] = [*documents(), *missing()]
+    for item in items:
         first, last = item.prompt.startswith(item.question), item.prompt.endswith(item.question)
         assert (first, last) == ((True, False) if item.layout == "question_first" else (False, True))
 
