@@ -57,6 +57,11 @@ def take_inventory(files: CheckpointFiles, spec: ModelSpec, names: NameMap) -> I
     )
 
 
+def is_skipped(name: str) -> bool:
+    """Whether a tensor belongs to a part that is not run, the vision tower or multi-token prediction."""
+    return _SKIPPED.search(name) is not None
+
+
 def ngram_shards(files: CheckpointFiles, stem: str) -> list[StoredMatrix]:
     """The table's pieces in row order: `stem` itself, or its 'shard_0', 'shard_1', …, whose scales may be shared."""
     if f"{stem}.weight" in files.entries or f"{stem}.weight_packed" in files.entries:
@@ -193,7 +198,7 @@ class _Checker:
     def refuse_unknown(self) -> None:
         for name in sorted(self.files.entries.keys() - self.known):
             is_tied_head = name == self.names.lm_head
-            if not (_SKIPPED.search(name) or _ACTIVATION_SCALES.search(name) or is_tied_head):
+            if not (is_skipped(name) or _ACTIVATION_SCALES.search(name) or is_tied_head):
                 file = self.files.entries[name].file
                 raise CheckpointError(
                     f"{file}: tensor {name} has no place in this model (config.json says {self.spec.family}); "

@@ -98,4 +98,7 @@ def _ngram(
     return spec
 
 
-FAMILY = Family("qwen4_exp", ("qwen4_exp", "qwen4_exp_text"), read_spec, example="RadixArk/Qwen3.8-Flash-Next-NVFP4")
+_MODEL_TYPES = ("qwen4_exp", "qwen4_exp_text", "qwen3_8_flash_next", "qwen3_8_flash_next_text")
+"""The last two are names that some quantisers gave the same config and the same tensors."""
+
+FAMILY = Family("qwen4_exp", _MODEL_TYPES, read_spec, example="RadixArk/Qwen3.8-Flash-Next-NVFP4")

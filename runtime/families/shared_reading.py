@@ -122,10 +122,15 @@ def delta_net(
 
 def moe(text: ConfigReader, *, has_shared: bool, renormalises: bool) -> MoeSpec:
     """Experts in every layer; layers with a plain MLP instead are refused."""
-    if text.integers("mlp_only_layers"):
-        raise text.refuse("mlp_only_layers", "is not empty; this version needs experts in every layer")
+    if plain_layers := text.integers("mlp_only_layers"):
+        raise text.refuse(
+            "mlp_only_layers",
+            f"has {plain_layers[0]}; this version has no layers without experts, choose another model",
+        )
     if text.integer("decoder_sparse_step", 1) != 1:
-        raise text.refuse("decoder_sparse_step", "is not 1; this version needs experts in every layer")
+        raise text.refuse(
+            "decoder_sparse_step", "is not 1; this version has no layers without experts, choose another model"
+        )
     # transformers 5 saves some configs with the second name.
     name = "num_local_experts" if text.has("num_local_experts") and not text.has("num_experts") else "num_experts"
     num_experts, num_routed = text.integer(name), text.integer("num_experts_per_tok")

@@ -142,6 +142,11 @@ def head_in_fp8(scale: float | None) -> Callable[[dict[str, torch.Tensor]], None
     return apply
 
 
+def head_in_mxfp8(tensors: dict[str, torch.Tensor]) -> None:
+    tensors["lm_head.weight"] = tensors["lm_head.weight"].to(torch.float8_e4m3fn)
+    tensors["lm_head.weight_scale"] = torch.full((97, 2), 127, dtype=torch.uint8)
+
+
 def nan_in_fp8_head(tensors: dict[str, torch.Tensor]) -> None:
     head_in_fp8(1.0)(tensors)
     tensors["lm_head.weight"].view(torch.uint8)[3, 5] = 0xFF
@@ -321,6 +326,16 @@ CASES: dict[str, tuple[str, Breakage, list[str]]] = {
     "bitsandbytes": ("plain", foreign(".weight.absmax", torch.float32), ["is a bitsandbytes checkpoint", "NVFP4"]),
     "EXL3": ("plain", foreign(".trellis", torch.int16), ["is an EXL3 checkpoint", "NVFP4"]),
     "INT4": ("plain", foreign(".weight_packed", torch.int32), ["is an INT4 (compressed-tensors", "NVFP4"]),
+    "ModelOpt AWQ": (
+        "nvfp4",
+        replace(f"{EXPERT}.pre_quant_scale", torch.ones(64)),
+        ["is an AWQ (ModelOpt, with pre_quant_scale) checkpoint", "get an NVFP4 checkpoint", "RadixArk"],
+    ),
+    "MXFP8": (
+        "nvfp4",
+        edit_tensors(head_in_mxfp8),
+        ["is an MXFP8 checkpoint", "get an NVFP4 checkpoint", "RadixArk"],
+    ),
     "GGUF": ("plain", only_gguf, ["is a GGUF checkpoint", "NVFP4"]),
     "NaN block scale": ("nvfp4", edit_tensors(nan_block), [f"{EXPERT}.weight_scale", "NaN at [2, 1]"]),
     "NaN global scale": (
@@ -400,7 +415,9 @@ def test_vision_and_multi_token_prediction_are_skipped(copy_of: Callable[[str], 
     folder = copy_of("nvfp4")
     extra = {
         "model.visual.blocks.0.weight": torch.zeros(3),
+        "model.visual.blocks.0.attn.qkv.weight_scale": torch.zeros(3, 2, dtype=torch.uint8),
         "mtp.layers.0.mlp.gate.weight": torch.zeros(2),
+        "mtp.layers.0.self_attn.q_proj.pre_quant_scale": torch.ones(2),
         "model.language_model.layers.3.self_attn.k_proj.k_scale": torch.ones(1),
         "model.language_model.layers.3.self_attn.v_proj.output_scale": torch.ones(1),
         "model.language_model.layers.3.self_attn.kv_scale": torch.ones(1),

@@ -83,6 +83,14 @@ def test_values_without_math_are_refused_by_name(family: str, key: str, value: A
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("family", ["qwen3_moe", "qwen3_next"])
+def test_layers_without_experts_are_refused_with_the_layer(family: str) -> None:
+    with pytest.raises(
+        ConfigError, match="mlp_only_layers has 2; this version has no layers without experts, choose another"
+    ):
+        read_spec({**family_config(family).to_dict(), "mlp_only_layers": [2, 3]}, "m")
+
+
 @pytest.mark.parametrize(
     ("key", "value"), [("rope_type", "longrope"), ("factor", "four"), ("factor", -1), ("beta_fast", 0), ("truncate", 3)]
 )

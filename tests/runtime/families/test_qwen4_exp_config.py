@@ -31,6 +31,12 @@ def test_nested_and_text_only_configs_give_the_same_model() -> None:
     assert read_spec(nested, "m") == read_spec(text_config(), "m")
 
 
+def test_the_name_that_some_quantisers_gave_the_family_means_the_same() -> None:
+    text = text_config(model_type="qwen3_8_flash_next_text")
+    assert read_spec(text, "m") == read_spec(text_config(), "m")
+    assert read_spec({"model_type": "qwen3_8_flash_next", "text_config": text}, "m") == read_spec(text_config(), "m")
+
+
 def test_tying_is_read_from_the_outer_config_first() -> None:
     nested = {"model_type": "qwen4_exp", "tie_word_embeddings": True, "text_config": text_config()}
     assert read_spec(nested, "m").ties_embeddings
