@@ -1,6 +1,8 @@
 """Owns questions and answers with slots ("how do I learn {skill}"), so that answers take up what was asked about."""
 
+import itertools
 import random
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,6 +26,12 @@ def fill_in(text: str, word: str, other: str) -> str:
     return text.replace("{s}", word).replace("{t}", other).replace("{S}", capitalised(word))
 
 
+def alternatives(text: str) -> list[str]:
+    """Every way to read "how [do/can] i": one choice of each bracket."""
+    pieces = [piece.split("/") if i % 2 else [piece] for i, piece in enumerate(re.split(r"\[([^]]*)\]", text))]
+    return [" ".join("".join(choice).split()) for choice in itertools.product(*pieces)]
+
+
 class Composer:
     def __init__(self, folder: Path) -> None:
         words = {}
@@ -34,8 +42,9 @@ class Composer:
         lists: list[str] = []
         for line in (folder / "compose.txt").read_text(encoding="utf-8").splitlines():
             if line.startswith("? "):
+                expanded = [phrase for part in line[2:].split(" | ") for phrase in alternatives(part)]
                 second = words[lists[1].rstrip("2")] if len(lists) > 1 else ("",)
-                self.forms.append(Form(words[lists[0]], second, tuple(line[2:].split(" | ")), ()))
+                self.forms.append(Form(words[lists[0]], second, tuple(expanded), ()))
             elif line.startswith("! "):
                 form = self.forms[-1]
                 self.forms[-1] = Form(form.words, form.second, form.questions, (*form.answers, line[2:]))

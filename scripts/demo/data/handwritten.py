@@ -2,18 +2,34 @@
 
 import random
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import accumulate
 from pathlib import Path
 
-from demo.data.composed import Composer
+from demo.data.composed import Composer, alternatives
 from demo.data.conversation import Conversation, Turn, pairs
-from demo.data.words import capitalised, with_article
+from demo.data.followups import follow_up
+from demo.data.words import Fillers, capitalised, with_article
 from demo.listing import listed
 
 QUESTION_WORDS = ("what", "who", "where", "when", "why", "how", "which", "is", "are", "do", "does", "can", "should")
 QUESTION_WORDS += ("will", "was", "did", "could", "would", "what's", "who's")
 OPENINGS = ("hi, ", "hey, ", "hello, ", "hi! ", "hello! ", "please ", "so, ", "well, ", "ok, ", "um, ", "hey hotslot, ")
 OPENINGS += ("quick question: ", "i have a question: ", "i want to know: ", "hotslot, ", "now ", "and ", "also, ")
+OPENINGS += ("i was wondering, ", "just curious, ", "maybe you know: ", "another question: ", "tell me, ", "btw ")
+LEADS = (
+    "hey, ",
+    "hi, ",
+    "so, ",
+    "well, ",
+    "you know, ",
+    "honestly, ",
+    "by the way, ",
+    "oh, ",
+    "hmm, ",
+    "ok so ",
+    "ugh, ",
+)
 ENDINGS = (" please", ", please", " thanks", " right now", " for me", " today")
 ORDERS = re.compile(r"^(tell|give|write|explain|recommend|suggest|name|list|say|help|describe|show|make)\b")
 MASS = set(
@@ -32,13 +48,47 @@ MASS = set(
 UNIQUE = {"sun", "moon", "internet", "universe", "solar system", "sea", "heart", "brain", "water cycle", "alphabet"}
 SYSTEM_LINES = ("You are a helpful assistant.", "You are a friendly assistant.", "Answer briefly.")
 SYSTEM_LINES += ("You are a helpful AI assistant. Give short and clear answers.", "Be kind and brief.")
+TOPICS = {
+    "smalltalk": 0.15,
+    "chat": 0.14,
+    "feelings": 0.1,
+    "advice": 0.09,
+    "tasks": 0.13,
+    "writing": 0.05,
+    "more": 0.06,
+}
+TOPICS |= {"facts": 0.13, "answers": 0.08, "hotslot": 0.07}
 COMPOSED_SHARE = 0.4
-MORE = ("another one", "one more", "again", "tell me another one", "another", "more", "give me another one")
-MORE_ABOUT = ("tell me more", "tell me more about it", "more please", "can you tell me more", "why", "explain more")
-NO_MORE = (
-    "I am a small model, so that is about all I know. What else would you like to know?",
-    "That is about all I know about it. Please look it up if you want more details.",
+FOLLOW_UP_SHARE = 0.3
+MOST_COUNTED = 48
+TASKS = ("how do i {x}", "how can i {x}", "how to {x}", "what is the best way to {x}", "what's the best way to {x}")
+TASKS += ("any tips to {x}", "help me {x}", "i want to {x}", "i need to {x}", "i would like to {x}", "i have to {x}")
+TASKS += (
+    "can you tell me how to {x}",
+    "i don't know how to {x}",
+    "how do you {x}",
+    "how should i {x}",
+    "tell me how to {x}",
 )
+TASKS += (
+    "do you have any advice on how to {x}",
+    "what can i do to {x}",
+    "i am trying to {x}",
+    "is there a trick to {x}",
+)
+TASKS += ("can you help me {x}", "what is the easiest way to {x}", "i have been trying to {x} but it does not work")
+TASKS += ("give me a tip, i want to {x}", "how would you {x}", "i wonder how to {x}", "whats a good way to {x}")
+THINGS = (
+    "what is {x}",
+    "what's {x}",
+    "tell me about {x}",
+    "explain {x}",
+    "can you explain {x}",
+    "what do you know about {x}",
+)
+THINGS += ("describe {x}", "tell me something about {x}", "do you know {x}", "do you know what {x} is", "{x}")
+THINGS += ("tell me a little about {x}", "i want to know more about {x}", "what can you tell me about {x}", "whats {x}")
+FRAMES = {"? ": ("{x}",), "~ ": TASKS, "= ": THINGS}
 UNKNOWN = (
     "I am not sure. I am a small model and do not know much about {x}.",
     "I do not know much about {x}, sorry. Please look it up.",
@@ -48,19 +98,46 @@ UNKNOWN = (
 
 @dataclass(frozen=True)
 class Block:
-    """Questions that ask the same, and the answers that all of them may get."""
+    """Questions that ask the same, and the answers that all of them may get; some questions may be held out."""
 
     questions: tuple[str, ...]
     answers: tuple[str, ...]
+    is_examined: bool = False
+    """Whether evaluation asks this block's held-out questions, which training then never sees."""
+    num_whole: int = 0
+    """So many of the questions, the first ones, are written out; frames made the others."""
+
+    def question(self, rng: random.Random, held_out: bool = False) -> str:
+        """One of them; whole questions of a block with framed ones come as often as those."""
+        if self.is_examined or held_out:
+            return Fillers(rng, (), held_out).phrasing(self.questions)
+        if 0 < self.num_whole < len(self.questions) and rng.random() < 0.5:
+            return self.questions[rng.randrange(self.num_whole)]
+        return rng.choice(self.questions)
+
+    @property
+    def weight(self) -> float:
+        """Blocks with more ways to ask come more often, but less than in proportion."""
+        return min(len(self.questions), MOST_COUNTED) ** 0.5
 
 
-def read_blocks(path: Path) -> list[Block]:
+def read_blocks(path: Path, is_examined: bool = False) -> list[Block]:
+    """Lines of questions ("?", "~" things to do, "=" things to explain), then lines of answers ("!")."""
     blocks: list[Block] = []
+    whole: list[str] = []
+    framed: list[str] = []
     for line in path.read_text(encoding="utf-8").splitlines():
-        if line.startswith("? "):
-            blocks.append(Block(tuple(part.strip() for part in line[2:].split(" | ")), ()))
-        elif line.startswith("! "):
-            blocks[-1] = Block(blocks[-1].questions, (*blocks[-1].answers, line[2:].strip()))
+        mark, text = line[:2], line[2:].strip()
+        if mark in FRAMES:
+            parts = [phrase for part in text.split(" | ") for phrase in alternatives(part)]
+            asked = [frame.replace("{x}", part) for part in parts for frame in FRAMES[mark]]
+            whole, framed = (whole + asked, framed) if mark == "? " else (whole, framed + asked)
+        elif mark == "! ":
+            if whole or framed:
+                first = tuple(dict.fromkeys(whole))
+                blocks.append(Block(tuple(dict.fromkeys(whole + framed)), (), is_examined, len(first)))
+                whole, framed = [], []
+            blocks[-1] = replace(blocks[-1], answers=(*blocks[-1].answers, text))
     return blocks
 
 
@@ -133,7 +210,9 @@ def varied(rng: random.Random, question: str) -> str:
         is_question = not text.startswith("please")
     elif style < 0.24 and is_order:
         text += rng.choice(ENDINGS)
-    elif style < 0.27:
+    elif style < 0.09 and not is_question:
+        text = rng.choice(LEADS) + text
+    elif style < 0.28:
         text = misspelled(rng, text)
     ending = "?" if is_question else rng.choice((".", ".", "!"))
     shape = rng.random()
@@ -163,31 +242,30 @@ class Handwritten:
     """All blocks by topic, and conversations drawn from them."""
 
     def __init__(self, folder: Path) -> None:
+        read = {name: read_blocks(folder / f"{name}.txt", name == "hotslot") for name in TOPICS}
         definitions = (folder / "definitions.txt").read_text(encoding="utf-8").splitlines()
-        self.talk = read_blocks(folder / "smalltalk.txt")
-        self.advice = read_blocks(folder / "advice.txt")
-        self.more = read_blocks(folder / "more.txt")
+        read["facts"] += [definition_block(line) for line in definitions]
+        read["facts"] += capital_blocks((folder / "capitals.txt").read_text(encoding="utf-8"))
         self.composer = Composer(folder)
-        self.facts = read_blocks(folder / "facts.txt")
-        self.hotslot = read_blocks(folder / "hotslot.txt")
-        self.definitions = [definition_block(line) for line in definitions]
-        self.capitals = capital_blocks((folder / "capitals.txt").read_text(encoding="utf-8"))
-        self.topics = (self.talk, self.advice, self.facts, self.more, self.definitions, self.hotslot, self.capitals)
-        self.shares = (0.29, 0.21, 0.14, 0.13, 0.12, 0.06, 0.05)
+        self.hotslot = read["hotslot"]
+        self.topics = tuple(read.values())
+        self.shares = tuple(TOPICS.values())
+        self.weighed = [(blocks, list(accumulate(block.weight for block in blocks))) for blocks in self.topics]
+        self.taught = {id(block) for name in ("facts", "answers", "hotslot") for block in read[name]}
+        self.advised = {id(block) for name in ("advice", "tasks") for block in read[name]}
         every = [block for topic in self.topics for block in topic]
         self.fixed = {normalised(question) for block in every for question in block.questions}
         self.known = self.fixed | {normalised(question) for question in self.composer.questions()}
 
     def block(self, rng: random.Random) -> Block:
-        """Blocks with more ways to ask come more often, but less than in proportion."""
-        topic = rng.choices(self.topics, self.shares)[0]
-        return rng.choices(topic, [len(block.questions) ** 0.5 for block in topic])[0]
+        topic, weights = rng.choices(self.weighed, self.shares)[0]
+        return rng.choices(topic, cum_weights=weights)[0]
 
     def exchange(self, rng: random.Random) -> tuple[str, str]:
         if rng.random() < COMPOSED_SHARE:
             return self.composed(rng)
         block = self.block(rng)
-        return varied(rng, rng.choice(block.questions)), rng.choice(block.answers)
+        return varied(rng, block.question(rng)), rng.choice(block.answers)
 
     def composed(self, rng: random.Random) -> tuple[str, str]:
         """A question with a slot, unless a fixed text answers the very same question."""
@@ -203,20 +281,17 @@ class Handwritten:
                 turns += pairs(*self.composed(rng))
                 continue
             block = self.block(rng)
-            answer = rng.choice(block.answers)
-            turns += pairs(varied(rng, rng.choice(block.questions)), answer)
-            if rng.random() < 0.25:
-                turns += self.follow_up(rng, block, answer)
+            question, answer = varied(rng, block.question(rng)), rng.choice(block.answers)
+            turns += pairs(question, answer)
+            if rng.random() < FOLLOW_UP_SHARE:
+                turns += self.follow_up(rng, block, question, answer)
         system = rng.choice(SYSTEM_LINES) if rng.random() < 0.12 else ""
         return Conversation("chat", turns, system, learns_questions=True)
 
-    def follow_up(self, rng: random.Random, block: Block, answer: str) -> tuple[Turn, ...]:
+    def follow_up(self, rng: random.Random, block: Block, question: str, answer: str) -> tuple[Turn, ...]:
         others = [other for other in block.answers if other != answer]
-        if len(others) > 2:
-            return pairs(varied(rng, rng.choice(MORE)), rng.choice(others))
-        if block in self.definitions or block in self.facts:
-            return pairs(varied(rng, rng.choice(MORE_ABOUT)), rng.choice(NO_MORE))
-        return pairs(varied(rng, "thank you"), "You are welcome!")
+        said, reply = follow_up(rng, question, answer, others, id(block) in self.taught, id(block) in self.advised)
+        return pairs(varied(rng, said), reply)
 
 
 def unknown_person(rng: random.Random, name: str) -> Conversation:
