@@ -11,7 +11,7 @@ from demo.data.words import capitalised, with_article
 
 @dataclass(frozen=True)
 class Form:
-    """Questions and answers over one list of words, or two; {s} and {t} are the words, {S} is {s} capitalised."""
+    """Questions and answers over one list of words, or two; {s} and {t} are the words, {S} is {s} capitalised, {p} its plural."""
 
     words: tuple[str, ...]
     second: tuple[str, ...]
@@ -19,11 +19,25 @@ class Form:
     answers: tuple[str, ...]
 
 
+def plural(word: str) -> str:
+    irregular = {"mouse": "mice", "wolf": "wolves", "goose": "geese", "fish": "fish", "sheep": "sheep", "deer": "deer"}
+    if word in irregular:
+        return irregular[word]
+    if word.endswith(("s", "x", "z", "ch", "sh")):
+        return word + "es"
+    return word[:-1] + "ies" if word.endswith("y") and word[-2] not in "aeiou" else word + "s"
+
+
 def fill_in(text: str, word: str, other: str) -> str:
     for slot, value in (("{s}", word), ("{t}", other)):
         if value:
             text = text.replace(f" a {slot}", f" {with_article(value)}")
-    return text.replace("{s}", word).replace("{t}", other).replace("{S}", capitalised(word))
+    return (
+        text.replace("{p}", plural(word) if word else "")
+        .replace("{s}", word)
+        .replace("{t}", other)
+        .replace("{S}", capitalised(word))
+    )
 
 
 def alternatives(text: str) -> list[str]:

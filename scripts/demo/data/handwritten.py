@@ -3,10 +3,11 @@
 import random
 import re
 from dataclasses import dataclass, replace
+from functools import reduce
 from itertools import accumulate
 from pathlib import Path
 
-from demo.data.composed import Composer, alternatives
+from demo.data.composed import Composer, alternatives, plural
 from demo.data.conversation import Conversation, Turn, pairs
 from demo.data.followups import follow_up
 from demo.data.words import Fillers, capitalised, with_article
@@ -58,6 +59,7 @@ TOPICS = {
     "more": 0.06,
 }
 TOPICS |= {"facts": 0.13, "answers": 0.08, "hotslot": 0.07}
+LOOKUP_SHARE = 0.13
 COMPOSED_SHARE = 0.4
 FOLLOW_UP_SHARE = 0.3
 MOST_COUNTED = 48
@@ -141,6 +143,26 @@ def read_blocks(path: Path, is_examined: bool = False) -> list[Block]:
     return blocks
 
 
+def lookup_blocks(path: Path) -> list[Block]:
+    """A block for each "key = value" of a "#" line; the lines before it ask for {k} and answer with {v}."""
+    blocks: list[Block] = []
+    texts: dict[str, list[str]] = {}
+    for line in path.read_text(encoding="utf-8").splitlines():
+        mark, parts = line[:1], line[2:].split(" | ")
+        if mark != "#":
+            texts[mark] = [phrase for part in parts for phrase in (alternatives(part) if mark == "?" else [part])]
+            continue
+        for entry in line[2:].split("; "):
+            key, value = entry.split(" = ", 1)
+            blocks.append(Block(fill_entry(texts["?"], key, value), fill_entry(texts["!"], key, value)))
+    return blocks
+
+
+def fill_entry(texts: list[str], key: str, value: str) -> tuple[str, ...]:
+    names = (("{k}", key), ("{K}", capitalised(key)), ("{v}", value), ("{V}", capitalised(value)))
+    return tuple(reduce(lambda text, name: text.replace(*name), names, text) for text in texts)
+
+
 def definition_block(line: str) -> Block:
     term, answer = line.split(" | ")
     named = term if term in MASS else f"the {term}" if term in UNIQUE else with_article(term)
@@ -155,15 +177,6 @@ def definition_block(line: str) -> Block:
     forms += [f"describe {named}", f"do you know what {named} is", f"what are {several}" if several != term else term]
     forms += [f"explain what {named} is", f"what do you know about {several}", f"tell me about {named}", term]
     return Block(tuple(dict.fromkeys(forms)), (answer,))
-
-
-def plural(word: str) -> str:
-    irregular = {"mouse": "mice", "wolf": "wolves", "goose": "geese", "fish": "fish", "sheep": "sheep", "deer": "deer"}
-    if word in irregular:
-        return irregular[word]
-    if word.endswith(("s", "x", "z", "ch", "sh")):
-        return word + "es"
-    return word[:-1] + "ies" if word.endswith("y") and word[-2] not in "aeiou" else word + "s"
 
 
 def capital_blocks(text: str) -> list[Block]:
@@ -222,7 +235,7 @@ def varied(rng: random.Random, question: str) -> str:
         return with_capitals(text)
     if shape < 0.78:
         return text + (ending if not text.endswith(("!", "?", ".")) else "")
-    return text.replace("'", "") if rng.random() < 0.3 else text
+    return text.replace("'", "").lower() if shape < 0.9 else text
 
 
 def with_capitals(text: str) -> str:
@@ -244,14 +257,15 @@ class Handwritten:
     def __init__(self, folder: Path) -> None:
         read = {name: read_blocks(folder / f"{name}.txt", name == "hotslot") for name in TOPICS}
         definitions = (folder / "definitions.txt").read_text(encoding="utf-8").splitlines()
+        read["lookup"] = lookup_blocks(folder / "lookup.txt")
         read["facts"] += [definition_block(line) for line in definitions]
         read["facts"] += capital_blocks((folder / "capitals.txt").read_text(encoding="utf-8"))
         self.composer = Composer(folder)
         self.hotslot = read["hotslot"]
         self.topics = tuple(read.values())
-        self.shares = tuple(TOPICS.values())
+        self.shares = (*TOPICS.values(), LOOKUP_SHARE)
         self.weighed = [(blocks, list(accumulate(block.weight for block in blocks))) for blocks in self.topics]
-        self.taught = {id(block) for name in ("facts", "answers", "hotslot") for block in read[name]}
+        self.taught = {id(block) for name in ("facts", "answers", "lookup", "hotslot") for block in read[name]}
         self.advised = {id(block) for name in ("advice", "tasks") for block in read[name]}
         every = [block for topic in self.topics for block in topic]
         self.fixed = {normalised(question) for block in every for question in block.questions}
