@@ -14,8 +14,9 @@ from demo.checkpoint import read_folder
 from demo.data.conversation import Call, Conversation, Turn, render_call, render_prompt
 from demo.data.documents import DocumentItem, content_words
 from demo.data.handwritten import varied
-from demo.data.memory import recall_chat, sum_chat
+from demo.data.memory import recall_chat
 from demo.data.mixture import Generators
+from demo.data.sums import asked_and_answered
 from demo.data.titles import title_chat
 from demo.data.tools import TOOLS
 from demo.generation import generate
@@ -23,6 +24,7 @@ from demo.model.student import Student
 from demo.preview import preview, write_preview
 
 BATCH_TOKENS = 49152
+HOTSLOT_STRIDE = 37  # spreads few items over all subjects
 CHARACTERS_PER_TOKEN = 3.6
 NOT_THERE = re.compile(r"does not (say|mention)|cannot find", re.I)
 
@@ -94,42 +96,43 @@ class Questions:
         return formed, right, used
 
     def recall(self, count: int, between: int) -> list[Item]:
+        """Values, and the ways to tell and to ask, are held out."""
         items = []
         for number in range(count):
             fill = self.fill(number)
-            exchanges = [self.generators.handwritten.exchange(fill.rng) for _ in range(8)]
-            fillers = [(Turn("user", q), Turn("assistant", a)) for q, a in exchanges if "your name" not in a]
-            chat, keys = recall_chat(fill, fillers, between)
+            chat, keys = recall_chat(fill, self.generators.small_talk(fill), between)
             turns = chat.turns[: len(chat.turns) - 2 * len(keys) + 1]
             items.append(Item(render_prompt(Conversation("recall", turns)), contains(keys[0])))
         return items
 
     def hotslot(self, count: int) -> list[Item]:
-        """Training knows these questions in other spellings; an answer passes with 60 % of the words of one answer."""
+        """Held-out ways to ask; an answer passes with 60 % of the content words of the text written for it."""
         items = []
+        blocks = self.generators.handwritten.hotslot
         for number in range(count):
             rng = self.fill(number).rng
-            block = self.generators.handwritten.hotslot[number % len(self.generators.handwritten.hotslot)]
-            question = Turn("user", varied(rng, rng.choice(block.questions)))
+            block = blocks[number * HOTSLOT_STRIDE % len(blocks)]
+            question = Turn("user", varied(rng, block.question(rng, held_out=True)))
             items.append(Item(render_prompt(Conversation("chat", (question,))), overlaps(block.answers)))
         return items
 
     def titles(self, count: int) -> list[Item]:
-        """Usable: one to six words, no full stop, at least one content word of the question."""
+        """Held-out conversations and ways to ask. Usable: is_title."""
         items = []
         for number in range(count):
-            rng = self.fill(number).rng
-            question, answer = rng.choice(self.generators.teacher)[0]
-            chat = title_chat(rng, question, answer)
-            items.append(Item(render_prompt(Conversation("title", chat.turns[:1])), is_title(question)))
+            fill = self.fill(number)
+            exchange = self.generators.titled(fill)
+            prompt = render_prompt(Conversation("title", title_chat(fill, *exchange).turns[:1]))
+            items.append(Item(prompt, is_title(" ".join(exchange))))
         return items
 
     def sums(self, count: int) -> list[Item]:
+        """Held-out pairs of numbers and ways to ask."""
         items = []
         for number in range(count):
-            turns = sum_chat(self.fill(number).rng).turns
-            result = re.findall(r"\d+", turns[1].content)[-1]
-            items.append(Item(render_prompt(Conversation("sum", turns[:1])), ends_with(result)))
+            drawn, question, _ = asked_and_answered(self.fill(number))
+            prompt = render_prompt(Conversation("sum", (Turn("user", question),)))
+            items.append(Item(prompt, ends_with(str(drawn.result))))
         return items
 
 
@@ -159,12 +162,14 @@ def overlaps(answers: tuple[str, ...]) -> Callable[[str], bool]:
     return passes
 
 
-def is_title(question: str) -> Callable[[str], bool]:
-    words = {word.lower() for word in content_words(question)}
+def is_title(chat: str) -> Callable[[str], bool]:
+    """Usable: one to six words in one line, no full stop, and a content word of the conversation, if it has any."""
+    words = {word.lower() for word in content_words(chat)}
 
     def passes(title: str) -> bool:
         own = {word.lower() for word in content_words(title)}
-        return 1 <= len(title.split()) <= 6 and not title.endswith(".") and bool(own & words or not words)
+        is_short = 1 <= len(title.split()) <= 6 and "\n" not in title.strip() and not title.endswith(".")
+        return is_short and (bool(own & words) or not own)
 
     return passes
 

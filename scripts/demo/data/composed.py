@@ -11,7 +11,10 @@ from demo.data.words import capitalised, with_article
 
 @dataclass(frozen=True)
 class Form:
-    """Questions and answers over one list of words, or two; {s} and {t} are the words, {S} is {s} capitalised, {p} its plural."""
+    """Questions and answers over one list of words, or two.
+
+    {s} and {t} are the words, {S} is {s} capitalised, {p} its plural.
+    """
 
     words: tuple[str, ...]
     second: tuple[str, ...]

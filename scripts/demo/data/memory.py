@@ -1,11 +1,54 @@
-"""Owns chats in which the user tells something and asks for it later, and small sums."""
+"""Owns chats in which the user tells something about themselves and asks for it later."""
 
 import random
+from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 from demo.data.conversation import Conversation, Turn, pairs
 from demo.data.handwritten import varied
-from demo.data.words import COLORS, FOODS, JOBS, PETS, Fillers, capitalised, with_article
+from demo.data.words import (
+    CITIES,
+    COLORS,
+    DAYS,
+    FOODS,
+    HOBBIES,
+    JOBS,
+    LANGUAGES,
+    MONTHS,
+    PETS,
+    Fillers,
+    capitalised,
+    with_article,
+)  # fmt: skip
+
+CARS = ("Volvo", "Toyota", "Fiat", "Ford", "Honda", "Mazda", "Skoda", "Opel", "Tesla", "Renault", "Kia", "Jeep", "Audi")
+PLANS = (
+    "visit an aunt", "go hiking", "paint the kitchen", "bake a cake", "go to the zoo", "clean the garage",
+    "see a movie", "plant tomatoes", "repair a bike", "go to a concert", "sleep a lot", "play tennis",
+    "go to the beach", "read a novel", "cook for some friends", "go fishing",
+)  # fmt: skip
+ALLERGIES = ("nuts", "milk", "cats", "eggs", "pollen", "fish", "dust", "apples", "wheat", "strawberries", "soy", "bees")
+BOOKS = (
+    "Emma",
+    "The Hobbit",
+    "Dracula",
+    "Momo",
+    "Treasure Island",
+    "Moby Dick",
+    "Pinocchio",
+    "Peter Pan",
+    "Oliver Twist",
+)
+DRINKS = ("coffee", "green tea", "lemonade", "apple juice", "hot chocolate", "cola", "milk", "mint tea", "orange juice")
+SPORTS = ("tennis", "football", "swimming", "volleyball", "judo", "rowing", "basketball", "boxing", "golf", "hockey")
+RELATIVES = ("sister", "brother", "best friend", "wife", "husband", "son", "daughter", "boss", "neighbor", "teacher")
+SUBJECTS = ("biology", "history", "physics", "music", "art", "geography", "chemistry", "economics", "medicine", "law")
+UNTOLD = (
+    "You have not told me that yet. What is it?",
+    "I do not know that, because you have not told me in this chat.",
+    "I do not know yet. Please tell me!",
+)
 
 
 @dataclass(frozen=True)
@@ -19,131 +62,122 @@ class Fact:
     key: str
 
 
-def name_fact(fill: Fillers) -> Fact:
-    name = fill.first_name() if fill.rng.random() < 0.75 else fill.word()
-    told = (
-        f"my name is {name}",
-        f"hi, i am {name}",
-        f"hello! i'm {name}",
-        f"you can call me {name}",
-        f"call me {name}",
-    )
-    told += (
-        f"i'm {name}",
-        f"i am {name}, nice to meet you",
-        f"my name's {name}",
-        f"hi, my name is {name}",
-        f"it's {name}",
-    )
-    replies = (f"Nice to meet you, {name}! How can I help you?", f"Hello, {name}! What can I do for you?")
-    replies += (f"Hi {name}! It is nice to meet you.",)
-    asked = ("what is my name", "do you remember my name", "who am i", "what's my name", "what did i say my name was")
-    asked += ("do you know my name", "can you tell me my name", "say my name", "remember my name", "how am i called")
-    return Fact(told, replies, asked, (f"Your name is {name}.", f"You are {name}.", f"Yes, your name is {name}."), name)
+@dataclass(frozen=True)
+class Kind:
+    """Texts of one kind of fact with {v} for its value, {V} capitalised, {o} for whose it is ("sister", "dog")."""
+
+    name: str
+    told: str
+    replies: str
+    asked: str
+    answers: str
+    draw: Callable[[Fillers], str]
+    owners: tuple[str, ...] = ("",)
+
+    def fact(self, fill: Fillers) -> Fact:
+        value, owner = self.draw(fill), fill.rng.choice(self.owners)
+        names = {"v": value, "V": capitalised(value), "o": owner, "a": with_article(value)}
+        texts = (tuple(t.format(**names) for t in parts.split(" | ")) for parts in self.texts)
+        told, replies, asked, answers = texts
+        return Fact(told, replies, asked, answers, value)
+
+    @property
+    def texts(self) -> tuple[str, str, str, str]:
+        return self.told, self.replies, self.asked, self.answers
 
 
-def home_fact(fill: Fillers) -> Fact:
-    place = fill.place()
-    told = (f"i live in {place}", f"my home is in {place}", f"i come from {place}", f"i am from {place}")
-    replies = (f"{place} sounds like a nice place. What do you like about it?", f"How nice! What is {place} like?")
-    asked = ("where do i live", "do you know where i live", "where am i from", "which city do i live in")
-    return Fact(told, replies, asked, (f"You live in {place}.", f"You told me that you live in {place}."), place)
+def any_name(fill: Fillers) -> str:
+    return fill.first_name() if fill.rng.random() < 0.65 else fill.word()
 
 
-def color_fact(fill: Fillers) -> Fact:
-    color = fill.rng.choice(COLORS)
-    told = (f"my favorite color is {color}", f"i like the color {color} best", f"my favourite colour is {color}")
-    replies = (f"{capitalised(color)} is a lovely color!", f"I like {color} too.")
-    asked = (
-        "what is my favorite color",
-        "which color do i like",
-        "what's my favourite colour",
-        "what color do i like best",
-    )
-    return Fact(told, replies, asked, (f"Your favorite color is {color}.", f"You like {color} best."), color)
+def one_of(words: list[str] | tuple[str, ...]) -> Callable[[Fillers], str]:
+    return lambda fill: fill.rng.choice(fill.half(list(words)))
 
 
-def food_fact(fill: Fillers) -> Fact:
-    food = fill.rng.choice(FOODS)
-    told = (f"my favorite food is {food}", f"i love to eat {food}", f"i love {food}")
-    replies = (f"{capitalised(food)} sounds good! How do you like to eat it?", f"Good choice, {food} is tasty.")
-    asked = ("what is my favorite food", "what do i like to eat", "which food do i love")
-    return Fact(told, replies, asked, (f"Your favorite food is {food}.", f"You like to eat {food}."), food)
+def town(fill: Fillers) -> str:
+    return fill.place() if fill.rng.random() < 0.6 else fill.rng.choice(fill.half(CITIES))
 
 
-def pet_fact(fill: Fillers) -> Fact:
-    pet, name = fill.rng.choice(PETS), fill.first_name() if fill.rng.random() < 0.5 else fill.word()
-    told = (f"i have {with_article(pet)} called {name}", f"my {pet} is called {name}", f"my {pet}'s name is {name}")
-    told += (f"i have {with_article(pet)} named {name}", f"i got {with_article(pet)}, her name is {name}")
-    replies = (f"How nice! What is {name} like?", f"{name} is a lovely name for {with_article(pet)}.")
-    asked = (
-        f"what is my {pet} called",
-        f"what is the name of my {pet}",
-        f"what's my {pet}'s name",
-        "what is my pet called",
-    )
-    return Fact(told, replies, asked, (f"Your {pet} is called {name}.", f"The name of your {pet} is {name}."), name)
+DRAWS: dict[str, Callable[[Fillers], str]] = {
+    "name": any_name,
+    "home": town,
+    "color": one_of(COLORS),
+    "food": one_of(FOODS),
+    "pet": any_name,
+    "relative": any_name,
+    "job": one_of(JOBS),
+    "age": lambda fill: str(fill.integer(7, 95)),
+    "birthday": lambda fill: f"{fill.integer(1, 30)} {fill.rng.choice(MONTHS[::2])}",
+    "hobby": one_of([hobby for hobby in HOBBIES if hobby.endswith("ing")]),
+    "language": one_of(LANGUAGES),
+    "car": one_of(CARS),
+    "plan": one_of(PLANS),
+    "allergy": one_of(ALLERGIES),
+    "number": Fillers.number,
+    "book": one_of(BOOKS),
+    "drink": one_of(DRINKS),
+    "sport": one_of(SPORTS),
+    "subject": one_of(SUBJECTS),
+    "appointment": one_of(DAYS),
+}
+OWNERS = {"pet": tuple(pet for pet in PETS if pet[0] not in "aeiou"), "relative": RELATIVES}
 
 
-def job_fact(fill: Fillers) -> Fact:
-    job = fill.rng.choice(JOBS)
-    told = (f"i work as {with_article(job)}", f"my job is {job}", f"i am {with_article(job)} by profession")
-    replies = ("That sounds like interesting work. What do you like about it?", "Good to know! Do you enjoy it?")
-    asked = ("what is my job", "what do i do for work", "what do i work as", "what's my profession")
-    return Fact(told, replies, asked, (f"You work as {with_article(job)}.", f"You are {with_article(job)}."), job)
+def read_kinds(path: Path) -> tuple[Kind, ...]:
+    """A line with the kind's name, then its lines: told ">", replies "<", asked "?", answers "!"."""
+    texts: dict[str, list[str]] = {}
+    for line in path.read_text(encoding="utf-8").splitlines():
+        if line[:2] in ("> ", "< ", "? ", "! "):
+            texts[list(texts)[-1]].append(line[2:])
+        else:
+            texts[line] = []
+    return tuple(Kind(name, *parts, DRAWS[name], OWNERS.get(name, ("",))) for name, parts in texts.items())
 
 
-def age_fact(fill: Fillers) -> Fact:
-    age = str(fill.rng.randint(7, 90))
-    told = (f"i am {age} years old", f"my age is {age}", f"i turned {age} today", f"i'm {age}")
-    replies = (f"{age} is a good age!", "Thank you for telling me.")
-    asked = ("how old am i", "what is my age", "do you remember how old i am")
-    return Fact(told, replies, asked, (f"You are {age} years old.",), age)
+KINDS = read_kinds(Path(__file__).parents[1] / "text" / "recall.txt")
+WEIGHTS = tuple({"name": 4.0, "pet": 2.0, "relative": 2.0, "home": 1.5}.get(kind.name, 1.0) for kind in KINDS)
 
 
-FACTS = (name_fact, name_fact, name_fact, home_fact, color_fact, food_fact, pet_fact, pet_fact, job_fact, age_fact)
+def different_kinds(rng: random.Random, count: int) -> list[Kind]:
+    """So many kinds of fact, each with its own questions."""
+    chosen: dict[str, Kind] = {}
+    while len(chosen) < count:
+        kind = rng.choices(KINDS, WEIGHTS)[0]
+        chosen[kind.name] = kind
+    return list(chosen.values())
+
+
+def telling(fill: Fillers, fact: Fact) -> tuple[Turn, ...]:
+    return pairs(varied(fill.rng, fill.phrasing(fact.told)), fill.rng.choice(fact.replies))
+
+
+def asking(fill: Fillers, fact: Fact) -> tuple[Turn, ...]:
+    return pairs(varied(fill.rng, fill.phrasing(fact.asked)), fill.rng.choice(fact.answers))
 
 
 def recall_chat(fill: Fillers, fillers: list[tuple[Turn, ...]], between: int) -> tuple[Conversation, list[str]]:
     """Facts are told, `between` other exchanges follow, then each fact is asked -> chat and the keys of its answers."""
     rng = fill.rng
-    makers = {maker.__name__: maker for maker in rng.sample(FACTS, rng.choice((1, 1, 2, 3)))}
-    facts = [maker(fill) for maker in makers.values()]
-    turns: list[Turn] = []
-    for fact in facts:
-        turns += pairs(varied(rng, rng.choice(fact.told)), rng.choice(fact.replies))
-    for _ in range(between):
-        turns += rng.choice(fillers)
+    facts = [kind.fact(fill) for kind in different_kinds(rng, rng.choice((1, 1, 2, 3)))]
+    turns: list[Turn] = [turn for fact in facts for turn in telling(fill, fact)]
+    chosen = rng.sample(fillers, between) if between <= len(fillers) else rng.choices(fillers, k=between)
+    turns += [turn for exchange in chosen for turn in exchange]
     asked = rng.sample(facts, len(facts))
     for fact in asked:
-        turns += pairs(varied(rng, rng.choice(fact.asked)), rng.choice(fact.answers))
+        turns += asking(fill, fact)
     return Conversation("recall", tuple(turns), learns_questions=True), [fact.key for fact in asked]
 
 
-SIGNS = {"+": "plus", "-": "minus", "*": "times", "/": "divided by"}
-SUM_FORMS = ("what is {e}", "how much is {e}", "what's {e}", "calculate {e}", "{e}", "can you calculate {e}", "{e} =")
-SUM_FORMS += ("what does {e} make", "solve {e}", "do you know what {e} is", "tell me what {e} is", "compute {e}")
+def untold_chat(fill: Fillers, fillers: list[tuple[Turn, ...]]) -> Conversation:
+    """One fact is told, another one is asked for."""
+    told, other = (kind.fact(fill) for kind in different_kinds(fill.rng, 2))
+    turns = (*telling(fill, told), *fill.rng.choice(fillers))
+    asked = varied(fill.rng, fill.phrasing(other.asked))
+    return Conversation("recall", (*turns, *pairs(asked, fill.rng.choice(UNTOLD))), learns_questions=True)
 
 
-def small_sum(rng: random.Random) -> tuple[str, str, str]:
-    """-> expression in signs, in words, and the result."""
-    sign = rng.choice("++--**/")
-    high = 12 if sign in "*/" else rng.choice((12, 20, 100))
-    left, right = rng.randint(0, high), rng.randint(0, high)
-    if sign == "-" and right > left:
-        left, right = right, left
-    if sign == "/":
-        right = max(1, right)
-        left = right * rng.randint(0, 12)
-    result = {"+": left + right, "-": left - right, "*": left * right, "/": left // max(1, right)}[sign]
-    return f"{left} {sign} {right}", f"{left} {SIGNS[sign]} {right}", str(result)
-
-
-def sum_chat(rng: random.Random) -> Conversation:
-    turns: tuple[Turn, ...] = ()
-    for _ in range(rng.choice((1, 1, 2, 3))):
-        signs, words, result = small_sum(rng)
-        asked = rng.choice((signs, words, signs.replace(" ", ""), signs.replace("*", "x")))
-        answer = rng.choice((f"{signs} = {result}.", f"{words} is {result}.", f"The answer is {result}."))
-        turns += pairs(varied(rng, rng.choice(SUM_FORMS).format(e=asked)), capitalised(answer))
-    return Conversation("sum", turns, learns_questions=True)
+def around(fill: Fillers, chat: Conversation) -> Conversation:
+    """The chat, such as one with tools or a document, with a fact told before it and asked after it."""
+    fact = different_kinds(fill.rng, 1)[0].fact(fill)
+    turns = (*telling(fill, fact), *chat.turns, *asking(fill, fact))
+    return Conversation(chat.kind, turns, chat.system, chat.tools, chat.answer_loss)

@@ -6,17 +6,21 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from demo.data.conversation import Conversation, pairs, render
+from demo.data.conversation import Conversation, Turn, pairs, render
 from demo.data.documents import DocumentWriter, Passages
 from demo.data.handwritten import SYSTEM_LINES, Handwritten, normalised, unknown_person
-from demo.data.memory import recall_chat, sum_chat
+from demo.data.memory import around, recall_chat, untold_chat
+from demo.data.reasoning import with_thoughts
+from demo.data.summaries import summary_chat
+from demo.data.sums import sum_chat
 from demo.data.teacher_text import Chat, read_chats
-from demo.data.titles import title_chat, with_thoughts
+from demo.data.titles import is_held_out, title_chat
 from demo.data.tools import ToolWriter
 from demo.data.wordnet import Noun, read_nouns, short_gloss
 from demo.data.words import Fillers, with_article
 
-THINKING_SHARE = 0.12
+THINKING_SHARE = 0.15
+THINKING_SUMS_SHARE = 0.35
 
 
 @dataclass(frozen=True)
@@ -33,6 +37,7 @@ class Mix:
     long_documents: int
     tools: int
     titles: int
+    summaries: int
 
 
 FIRST_MIX = Mix(
@@ -46,6 +51,7 @@ FIRST_MIX = Mix(
     long_documents=9_000,
     tools=100_000,
     titles=20_000,
+    summaries=24_000,
 )
 
 SECOND_MIX = Mix(
@@ -58,7 +64,8 @@ SECOND_MIX = Mix(
     documents=100_000,
     long_documents=7_000,
     tools=55_000,
-    titles=10_000,
+    titles=14_000,
+    summaries=16_000,
 )
 MIXES = {"first": FIRST_MIX, "second": SECOND_MIX}
 TOKENIZER_SAMPLE = {
@@ -70,6 +77,7 @@ TOKENIZER_SAMPLE = {
     "documents": 12_000,
     "tools": 1_500,
     "titles": 1_000,
+    "summaries": 1_500,
 }
 
 
@@ -101,9 +109,23 @@ class Generators:
         return Conversation("chat", tuple(turns), system, learns_questions=True)
 
     def recall(self, rng: random.Random) -> Conversation:
-        exchanges = [self.handwritten.exchange(rng) for _ in range(6)]
-        fillers = [pairs(*exchange) for exchange in exchanges if "your name" not in exchange[1]]
-        return recall_chat(self.fill(rng), fillers, between=rng.choice((0, 0, 1, 1, 2, 3, 5)))[0]
+        """Mostly among small talk, else around a document or tools."""
+        fill, kind = self.fill(rng), rng.random()
+        if kind < 0.08:
+            return around(fill, self.documents.item(fill).conversation)
+        if kind < 0.16:
+            return around(fill, self.tools.chat(fill))
+        between = self.small_talk(fill)
+        if kind < 0.22:
+            return untold_chat(fill, between)
+        return recall_chat(fill, between, between=rng.choice((0, 0, 1, 1, 2, 3, 5, 6, 8)))[0]
+
+    def small_talk(self, fill: Fillers) -> list[tuple[Turn, ...]]:
+        """Exchanges that tell nothing about the user's name; sums among them."""
+        exchanges = [self.handwritten.exchange(fill.rng) for _ in range(8)]
+        return [pairs(*exchange) for exchange in exchanges if "your name" not in exchange[1]] + [
+            sum_chat(fill).turns[:2]
+        ]
 
     def word(self, rng: random.Random) -> Conversation:
         noun = rng.choice(self.nouns)
@@ -120,9 +142,26 @@ class Generators:
     def long_document(self, rng: random.Random, characters: int) -> Conversation:
         return self.documents.item(self.fill(rng), characters).conversation
 
-    def title(self, rng: random.Random) -> Conversation:
-        exchange = self.handwritten.exchange(rng) if rng.random() < 0.6 else rng.choice(self.teacher)[0]
-        return title_chat(rng, *exchange)
+    def titled(self, fill: Fillers) -> tuple[str, str]:
+        """Question and answer of a chat that gets a title; evaluation has chats of its own."""
+        while True:
+            rng = fill.rng
+            exchange = self.handwritten.exchange(rng) if rng.random() < 0.6 else rng.choice(rng.choice(self.teacher))
+            if is_held_out(exchange[0]) == fill.held_out:
+                return exchange
+
+    def title(self, fill: Fillers) -> Conversation:
+        return title_chat(fill, *self.titled(fill))
+
+    def summary(self, fill: Fillers) -> Conversation:
+        """Of a passage of the teacher, or of facts about one subject."""
+        passages = self.documents.passages
+        if fill.rng.random() < 0.75:
+            sentences = list(fill.rng.choice(passages.passages).sentences if passages.passages else [])
+            sentences = sentences or list(fill.rng.choice(passages.groups))
+        else:
+            sentences = [fact.sentence for fact in self.documents.facts(fill, quoting=0.0)]
+        return summary_chat(fill, sentences[:8])
 
     def draw(self, kind: str, rng: random.Random, index: int, length: int) -> Conversation:
         """One conversation; long documents nearly fill a row of `length` tokens."""
@@ -133,7 +172,7 @@ class Generators:
         elif kind == "long_documents":
             return self.long_document(rng, rng.randint(int(1.5 * length), int(3.1 * length)))
         elif kind == "sums":
-            conversation = sum_chat(rng)
+            return sum_chat(self.fill(rng), thinking=rng.random() < THINKING_SUMS_SHARE)
         elif kind == "unknown":
             conversation = unknown_person(rng, self.fill(rng).full_name())
         else:
@@ -141,8 +180,9 @@ class Generators:
         return with_thoughts(rng, conversation) if rng.random() < THINKING_SHARE else conversation
 
     def simple(self, kind: str, rng: random.Random) -> Conversation:
-        makers = {"handwritten": self.handwritten.chat, "recall": self.recall, "words": self.word, "titles": self.title}
-        return self.tools.chat(self.fill(rng)) if kind == "tools" else makers[kind](rng)
+        of_fill = {"tools": self.tools.chat, "titles": self.title, "summaries": self.summary}
+        makers = {"handwritten": self.handwritten.chat, "recall": self.recall, "words": self.word}
+        return of_fill[kind](self.fill(rng)) if kind in of_fill else makers[kind](rng)
 
 
 def sample_texts(generators: Generators, seed: int) -> Iterator[str]:

@@ -1,68 +1,70 @@
-"""Owns short titles for conversations and the short reasoning that thinking mode shows."""
+"""Owns short titles for conversations."""
 
-import random
 import re
 
-from demo.data.conversation import Conversation, Turn, pairs, with_reasoning
-from demo.data.words import capitalised
+from demo.data.conversation import Conversation, pairs
+from demo.data.words import Fillers, capitalised
+from demo.listing import listed
 
 ASKED = (
     "Write a short title for this conversation.\n\n{c}",
     "Give this conversation a title of at most six words.\n\n{c}",
     "{c}\n\nWrite a short title for the conversation above.",
     "Title this chat in a few words:\n\n{c}",
+    "What would be a good title for this chat?\n\n{c}",
+    "Name this conversation in two to six words.\n\n{c}",
+    "{c}\n\nGive the chat above a short name.",
+    "Conversation:\n{c}\n\nTitle:",
+    "Find a heading for this chat:\n\n{c}",
+    "{c}\n\nTitle, at most six words:",
+    "Sum up this chat as a title.\n\n{c}",
+    "Please make a title of a few words for this:\n\n{c}",
+    "{c}\n\nHow should this conversation be called?",
+    "Write a title, no full stop, for this chat:\n\n{c}",
+    "Short name for the conversation below, please.\n\n{c}",
 )
 LEADS = re.compile(
-    r"^(hi|hey|hello|please|so|well|ok|um|now|and|also|hotslot|quick question|i have a question|i want to know)[,:! ]+"
-    r"|^(can|could|would) you |^do you know |^(please )?(tell|give|show|explain to) me (about |what |how )?|^i want to "
-    r"|^(what|who|where|when|why|how)( is| are| was| does| do| did| can i| do i|'s)?( the| a| an| my)? ",
+    r"^(hi|hey|hello|please|so|well|ok|um|now|and|also|oh|hmm|ugh|btw|honestly|by the way|you know|hotslot"
+    r"|quick question|another question|just curious|tell me|maybe you know|i was wondering|i have a question"
+    r"|i want to know)\b[,:!. ]+"
+    r"|^(can|could|would|will) you (please )?|^do you know (what |how |who |if |where )?"
+    r"|^(is there a way to|is it possible to|do you have any advice on|what is the (best|easiest) way to) "
+    r"|^(please )?(tell|give|show|explain to|help) me (about |what |how to |how |to |with |a |an |some )?"
+    r"|^(something|a little|more|anything) about |^i (want|need|would like|have|am trying|am going|plan|wish) "
+    r"|^(to|a|an|the|my) |^i don't know (how to |what )?|^(i am|i'm|im|i feel|i have been) "
+    r"|^any (tips|ideas|advice) (to|for|on) |^how (do i|can i|should i|to|do you|would you) "
+    r"|^(what|where|when|which|whats)('s| is| are| was| were| does| do| did| should i| can i| to| would)? "
+    r"|^(who|how) (is|are|was|were|does|do|did|much is|can) ",
     re.I,
+)
+SMALL = frozenset(
+    listed("a an the of to in on at for and or with from by is are am was i my me you it that this some all any")
 )
 
 
 def title_of(question: str) -> str:
-    """The question without its polite and asking words, at most six words."""
-    text = question.split("\n")[0].strip()
-    for _ in range(3):
+    """The question without its polite and asking words, at most six words, not ending with a small one."""
+    text = re.sub(r"[?!.\",;]", "", question.split("\n")[0]).strip() if len(question) < 60 else clause(question)
+    for _ in range(4):
         text = LEADS.sub("", text).strip()
-    words = re.sub(r"[?!.\"]", "", text).split()[:6]
+    words = text.split()[:6]
+    while len(words) > 1 and words[-1].lower() in SMALL:
+        words.pop()
     return capitalised(" ".join(words)) if words else "Short chat"
 
 
-def title_chat(rng: random.Random, question: str, answer: str) -> Conversation:
-    shown = rng.choice((f"User: {question}\nAssistant: {answer}", f"User: {question}", question))
-    return Conversation("title", pairs(rng.choice(ASKED).format(c=shown), title_of(question)))
+def clause(question: str) -> str:
+    """The first clause of a long question that says more than a greeting."""
+    text = question.split("\n")[0]
+    parts = [part.strip() for part in re.split(r"[?!.,;:]", text) if len(part.split()) > 2]
+    return parts[0] if parts else text
 
 
-def reason_for(rng: random.Random, turn: Turn, before: Turn, kind: str) -> str:
-    """One or two short sentences that lead to the turn."""
-    asked = before.content.split("\n")[-1].strip()
-    shown = asked if len(asked) < 90 else asked[:80].rsplit(" ", 1)[0] + " ..."
-    if turn.calls:
-        call = turn.calls[0]
-        return rng.choice(
-            (f"The user asks: {shown} I need the {call.name} tool for this.", f"I should call {call.name}.")
-        )
-    if before.role == "tool":
-        return rng.choice(("The tool has answered. I will tell the user.", "I have the result now, so I can answer."))
-    if kind == "document":
-        found = (
-            "The document does not say that." if "document does not" in turn.content else "I will quote the sentence."
-        )
-        return rng.choice((f"I look for the answer in the document. {found}", f"I need to check the document. {found}"))
-    return rng.choice(
-        (
-            f"The user says: {shown} I can answer this directly.",
-            f"The user writes: {shown} I will give a short and friendly answer.",
-            "This is easy. I will answer in one or two sentences.",
-        )
-    )
+def is_held_out(question: str) -> bool:
+    """Conversations that are titled in evaluation only; the letters of the question say which."""
+    return sum(map(ord, question)) % 10 == 0
 
 
-def with_thoughts(rng: random.Random, conversation: Conversation) -> Conversation:
-    reasons = [
-        reason_for(rng, turn, conversation.turns[index - 1], conversation.kind)
-        for index, turn in enumerate(conversation.turns)
-        if turn.role == "assistant"
-    ]
-    return with_reasoning(conversation, reasons)
+def title_chat(fill: Fillers, question: str, answer: str) -> Conversation:
+    shown = fill.rng.choice((f"User: {question}\nAssistant: {answer}", f"User: {question}", question))
+    return Conversation("title", pairs(fill.phrasing(ASKED).format(c=shown), title_of(question)))

@@ -1,0 +1,200 @@
+"""Everyday training chats: texts are whole, and evaluation asks with values and phrasings that training never draws."""
+
+import random
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / "scripts"))
+
+from demo.data.composed import alternatives, fill_in  # noqa: E402
+from demo.data.conversation import Turn, pairs  # noqa: E402
+from demo.data.followups import ASKED, REPEAT, SHORTER, follow_up  # noqa: E402
+from demo.data.handwritten import TOPICS, Handwritten, lookup_blocks, normalised, read_blocks  # noqa: E402
+from demo.data.memory import DRAWS, KINDS, recall_chat, untold_chat  # noqa: E402
+from demo.data.reasoning import reason_for, with_thoughts  # noqa: E402
+from demo.data.summaries import condensed, summary_chat, summary_of  # noqa: E402
+from demo.data.sums import Sum, asked_and_answered, small_sum, steps_of, sum_chat  # noqa: E402
+from demo.data.titles import title_of  # noqa: E402
+from demo.data.words import Fillers  # noqa: E402
+
+TEXT = ROOT / "scripts" / "demo" / "text"
+TALK = [pairs("Hello", "Hi!"), pairs("Tell me a joke.", "No.")]
+
+
+@pytest.fixture(scope="module")
+def handwritten() -> Handwritten:
+    return Handwritten(TEXT)
+
+
+def fill(seed: int, held_out: bool = False) -> Fillers:
+    return Fillers(random.Random(seed), ("lamp", "rope", "book"), held_out)
+
+
+def every_block(handwritten: Handwritten):
+    return [block for topic in handwritten.topics for block in topic]
+
+
+def test_alternatives_are_every_choice():
+    assert alternatives("how [do/can] i sleep[/ well]") == [
+        "how do i sleep",
+        "how do i sleep well",
+        "how can i sleep",
+        "how can i sleep well",
+    ]
+
+
+def test_no_text_has_a_mark_left(handwritten):
+    for block in every_block(handwritten):
+        assert block.answers
+        for text in (*block.questions, *block.answers):
+            assert text
+            assert text == text.strip()
+            assert not re.search(r"[{}|]|\[(?!p\.|line)", text), text
+
+
+def test_lookup_keys_have_one_value():
+    for line in (TEXT / "lookup.txt").read_text(encoding="utf-8").splitlines():
+        if line.startswith("# "):
+            assert all(entry.count(" = ") >= 1 for entry in line[2:].split("; ")), line[:60]
+    assert len(lookup_blocks(TEXT / "lookup.txt")) > 1000
+
+
+def test_slots_are_filled_with_the_right_article():
+    assert fill_in("I saw a {s} and {p}.", "owl", "") == "I saw an owl and owls."
+
+
+def test_hotslot_blocks_have_ten_ways_to_ask(handwritten):
+    assert len(handwritten.hotslot) >= 90
+    assert all(len(block.questions) >= 10 for block in handwritten.hotslot)
+
+
+def test_training_never_asks_a_held_out_hotslot_question(handwritten):
+    rng = random.Random(0)
+    held_out = {normalised(block.question(rng, held_out=True)) for block in handwritten.hotslot for _ in range(60)}
+    elsewhere = {
+        normalised(question)
+        for block in every_block(handwritten)
+        for question in block.questions
+        if not block.is_examined
+    }
+    trained = {normalised(block.question(rng)) for block in handwritten.hotslot for _ in range(200)}
+    composed = {normalised(question) for question in handwritten.composer.questions()}
+    assert len(held_out) > 150
+    assert not held_out & (elsewhere | trained | composed)
+
+
+def test_recall_has_fourteen_kinds_with_ten_phrasings():
+    assert len(KINDS) >= 14
+    assert {kind.name for kind in KINDS} == set(DRAWS)
+    for kind in KINDS:
+        assert min(len(kind.told.split(" | ")), len(kind.asked.split(" | "))) >= 10, kind.name
+
+
+def test_recall_answers_have_the_key():
+    for seed in range(300):
+        chat, keys = recall_chat(fill(seed), TALK, between=6)
+        answers = [turn.content for turn in chat.turns if turn.role == "assistant"][-len(keys) :]
+        assert all(key in answer for key, answer in zip(keys, answers, strict=True))
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+def test_recall_evaluates_with_its_own_values_and_phrasings(kind):
+    training = [kind.fact(fill(seed)) for seed in range(300)]
+    evaluation = [kind.fact(fill(seed, held_out=True)) for seed in range(300)]
+    if kind.name not in ("name", "home", "pet", "relative"):
+        assert not {fact.key for fact in training} & {fact.key for fact in evaluation}
+    for parts in (kind.told.split(" | "), kind.asked.split(" | ")):
+        trained = {fill(seed).phrasing(parts) for seed in range(300)}
+        assert not trained & {fill(seed, held_out=True).phrasing(parts) for seed in range(300)}
+
+
+def test_names_told_in_evaluation_are_never_told_in_training():
+    kind = next(kind for kind in KINDS if kind.name == "name")
+    training = {kind.fact(fill(seed)).key for seed in range(2000)}
+    assert not training & {kind.fact(fill(seed, held_out=True)).key for seed in range(500)}
+
+
+def test_what_was_not_told_is_not_invented():
+    answer = untold_chat(fill(3), TALK).turns[-1].content
+    assert "told" in answer or "tell me" in answer
+
+
+def test_sums_are_right_and_end_with_the_result():
+    for seed in range(500):
+        drawn, _, answer = asked_and_answered(fill(seed))
+        assert re.findall(r"\d+", answer)[-1] == str(drawn.result)
+        for step in re.findall(r"(\d+ [+*-] \d+) = (\d+)", steps_of(drawn)):
+            assert eval(step[0]) == int(step[1])
+        assert re.findall(r"\d+", steps_of(drawn))[-1] == str(drawn.result)
+
+
+def test_steps_go_over_tens_and_ones():
+    assert steps_of(Sum(17, "+", 25)) == "17 + 25: 10 + 20 = 30, 7 + 5 = 12, 30 + 12 = 42."
+    assert steps_of(Sum(62, "-", 26)) == "62 - 26: 62 - 20 = 42, 42 - 6 = 36."
+
+
+def test_sums_of_evaluation_are_held_out():
+    assert all(small_sum(random.Random(seed), held_out=True).is_held_out for seed in range(50))
+    assert not any(small_sum(random.Random(seed)).is_held_out for seed in range(200))
+
+
+def test_thinking_gives_every_answer_a_reason_and_none_without():
+    chat = sum_chat(fill(1), thinking=True)
+    assert all(turn.reasoning for turn in chat.turns if turn.role == "assistant")
+    assert not any(turn.reasoning for turn in sum_chat(fill(1)).turns)
+    thought = with_thoughts(random.Random(0), recall_chat(fill(5), TALK, 1)[0])
+    assert all(turn.reasoning for turn in thought.turns if turn.role == "assistant")
+
+
+def test_a_document_reason_has_the_sentence():
+    answer = Turn("assistant", 'The document says: "The cafe opens at nine."')
+    assert "The cafe opens at nine." in reason_for(random.Random(0), answer, Turn("user", "When?"), "document")
+
+
+def test_a_summary_is_the_sentence_that_shares_most():
+    sentences = [
+        "It was late.",
+        "The old mill by the river grinds wheat for the village bakery.",
+        "The bakery opens at six.",
+        "The river froze in winter.",
+    ]
+    assert summary_of(sentences) == sentences[1]
+    assert condensed(
+        "However, the mill, which was built long ago by three brothers from the far north, still turns.", 8
+    ) == ("The mill, which was built long ago by three brothers from the far north, still turns.")
+    assert summary_chat(fill(2), sentences).turns[1].content.endswith(sentences[1])
+
+
+@pytest.mark.parametrize(
+    ("question", "title"),
+    [
+        ("How do I change a light bulb?", "Change a light bulb"),
+        ("hi, can you tell me a story about a penguin", "Story about a penguin"),
+        ("what is the capital of France", "Capital of France"),
+    ],
+)
+def test_titles(question, title):
+    assert title_of(question) == title
+
+
+def test_follow_ups_answer_from_the_turn_before():
+    seen = {}
+    for seed in range(400):
+        said, reply = follow_up(random.Random(seed), "How so?", "Go to bed early. Read a book.", [], False, True)
+        seen[said] = reply
+    assert all(seen[said] == "Go to bed early. Read a book." for said in REPEAT if said in seen)
+    assert all("How so?" in seen[said] for said in ASKED if said in seen)
+    assert all(seen[said] == "Go to bed early." for said in SHORTER if said in seen)
+    assert all(any(said in seen for said in group) for group in (REPEAT, ASKED, SHORTER))
+
+
+def test_blocks_with_frames_ask_whole_questions_half_of_the_time():
+    block = read_blocks(TEXT / "tasks.txt")[0]
+    rng = random.Random(0)
+    whole = sum(block.question(rng) in block.questions[: block.num_whole] for _ in range(1000))
+    assert 400 < whole < 700
+    assert set(TOPICS) == {path.stem for path in TEXT.glob("*.txt")} & set(TOPICS)
