@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "scripts"))
 
-from demo.data.composed import alternatives, fill_in  # noqa: E402
+from demo.data.composed import alternatives, fill_in, turned  # noqa: E402
 from demo.data.conversation import Turn, pairs  # noqa: E402
 from demo.data.followups import ASKED, REPEAT, SHORTER, follow_up  # noqa: E402
 from demo.data.handwritten import TOPICS, Handwritten, lookup_blocks, normalised, read_blocks  # noqa: E402
@@ -65,6 +65,10 @@ def test_lookup_keys_have_one_value():
 
 def test_slots_are_filled_with_the_right_article():
     assert fill_in("I saw a {s} and {p}.", "owl", "") == "I saw an owl and owls."
+
+
+def test_answers_turn_the_users_words_around():
+    assert turned("shave my head myself, mylord") == "shave your head yourself, mylord"
 
 
 def test_hotslot_blocks_have_ten_ways_to_ask(handwritten):

@@ -9,6 +9,9 @@ from pathlib import Path
 from demo.data.words import capitalised, with_article
 
 
+TURNED = {"my": "your", "me": "you", "i": "you", "myself": "yourself", "our": "your", "us": "you", "we": "you"}
+
+
 @dataclass(frozen=True)
 class Form:
     """Questions and answers over one list of words, or two.
@@ -43,6 +46,11 @@ def fill_in(text: str, word: str, other: str) -> str:
     )
 
 
+def turned(text: str) -> str:
+    """The user's words from the assistant's side: "my head" as "your head"."""
+    return re.sub(r"\b(my|me|i|myself|our|us|we)\b", lambda match: TURNED[match[1]], text)
+
+
 def alternatives(text: str) -> list[str]:
     """Every way to read "how [do/can] i": one choice of each bracket."""
     pieces = [piece.split("/") if i % 2 else [piece] for i, piece in enumerate(re.split(r"\[([^]]*)\]", text))]
@@ -72,7 +80,8 @@ class Composer:
         """A plain question, not yet varied, and its answer."""
         form = rng.choices(self.forms, [len(form.questions) ** 0.5 for form in self.forms])[0]
         word, other = rng.choice(form.words), rng.choice(form.second)
-        return fill_in(rng.choice(form.questions), word, other), fill_in(rng.choice(form.answers), word, other)
+        question = fill_in(rng.choice(form.questions), word, other)
+        return question, fill_in(rng.choice(form.answers), turned(word), turned(other))
 
     def questions(self) -> list[str]:
         """Every question over one list."""
