@@ -8,7 +8,6 @@ from pathlib import Path
 
 from demo.data.words import capitalised, with_article
 
-
 TURNED = {"my": "your", "me": "you", "i": "you", "myself": "yourself", "our": "your", "us": "you", "we": "you"}
 
 
