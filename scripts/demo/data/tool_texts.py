@@ -1,0 +1,92 @@
+"""Owns the reading of text/tools_*.txt: ways to ask for each tool, results, and the answers that use them.
+
+A line "request => name=value; name=value" states the arguments; without it they are the slots that are parameters'
+names. A value without a name is the first parameter's. " + => " parts the arguments of two calls.
+"""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from demo.data.tool_words import SLOT
+from demo.data.words import Fillers
+
+NAMED = re.compile(r"(\w+)=(.*)", re.S)
+FILES = ("tools_files.txt", "tools_sums.txt", "tools_talk.txt", "tools_everyday.txt", "tools_context.txt")
+LISTINGS = {"listed": "listing"}
+
+
+def slot_names(text: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(slot[1] for slot in SLOT.finditer(text) if slot[1]))
+
+
+@dataclass(frozen=True)
+class Phrasing:
+    """A request; one binding of parameters to templates for each call, none where the slots say it."""
+
+    template: str
+    bindings: tuple[dict[str, str], ...] = ()
+
+    def bound(self, call: int, parameters: tuple[str, ...]) -> dict[str, str]:
+        """Parameter -> template of its argument."""
+        if len(self.bindings) > call:
+            return {name or parameters[0]: value for name, value in self.bindings[call].items()}
+        return {name: f"{{{name}}}" for name in slot_names(self.template) if name in parameters}
+
+    def needs(self) -> set[str]:
+        """All slots of the request and of its arguments."""
+        stated = [value for binding in self.bindings for value in binding.values()]
+        return {name for text in (self.template, *stated) for name in slot_names(text)}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    result: str
+    answers: tuple[str, ...]
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """Slots of the result that every answer uses."""
+        used = [{LISTINGS.get(name, name) for name in slot_names(answer)} for answer in self.answers]
+        return tuple(name for name in slot_names(self.result) if all(name in names for names in used))
+
+
+def parse_binding(text: str) -> dict[str, str]:
+    named = [NAMED.fullmatch(part) for part in text.split("; ")]
+    return {match[1]: match[2] for match in named if match} if all(named) else {"": text}
+
+
+def parse_phrasing(line: str) -> Phrasing:
+    template, *stated = line.split(" => ")
+    return Phrasing(template, tuple(parse_binding(text.removesuffix(" +")) for text in stated))
+
+
+def parse_outcome(line: str) -> Outcome:
+    result, answers = line.split(" => ")
+    return Outcome(result.replace("\\n", "\n"), tuple(answers.split(" | ")))
+
+
+class ToolTexts:
+    def __init__(self, folder: Path) -> None:
+        self.lines: dict[str, list[str]] = {}
+        for name in FILES:
+            section = ""
+            for line in (folder / name).read_text(encoding="utf-8").splitlines():
+                if line.startswith("# ") and line[2:3].islower():
+                    section = line[2:]
+                else:
+                    self.lines.setdefault(section, []).append(line)
+        self.outcomes: dict[str, list[Outcome]] = {}
+        self.phrasings: dict[str, list[Phrasing]] = {}
+        outcomes = (" results", " errors", "denied", "missing", "no tool")
+        for section, lines in self.lines.items():
+            if section.endswith(outcomes):
+                self.outcomes[section] = [parse_outcome(line) for line in lines]
+            else:
+                self.phrasings[section] = [parse_phrasing(line) for line in lines]
+
+    def line(self, fill: Fillers, section: str) -> str:
+        return fill.phrasing(self.lines[section])
+
+    def has(self, section: str) -> bool:
+        return section in self.lines
