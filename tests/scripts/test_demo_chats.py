@@ -65,6 +65,7 @@ def test_lookup_keys_have_one_value():
 
 def test_slots_are_filled_with_the_right_article():
     assert fill_in("I saw a {s} and {p}.", "owl", "") == "I saw an owl and owls."
+    assert fill_in("A {s} flies.", "owl", "") == "An owl flies."
 
 
 def test_answers_turn_the_users_words_around():

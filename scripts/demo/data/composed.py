@@ -37,6 +37,7 @@ def fill_in(text: str, word: str, other: str) -> str:
     for slot, value in (("{s}", word), ("{t}", other)):
         if value:
             text = text.replace(f" a {slot}", f" {with_article(value)}")
+            text = text.replace(f"A {slot}", capitalised(with_article(value)))
     return (
         text.replace("{p}", plural(word) if word else "")
         .replace("{s}", word)

@@ -29,6 +29,11 @@ KINDS = (
     (r"\b(thank|thanks|thx)\b", "nothing, it is thanks", "I answer kindly."),
     (r"^(hi|hello|hey|good (morning|evening|day))\b", "a greeting", "I greet back and ask how I can help."),
     (r"\b(bye|goodbye|see you|good night)\b", "a goodbye", "I say goodbye warmly."),
+    (
+        r"^(i (want|need|would like|have) to|help|can you|could you)\b",
+        "help",
+        "I say what I can do and keep it simple.",
+    ),
     (r"^(i|i'm|im|my|we)\b", "someone who listens", "The user tells something personal, so I answer with care."),
 )
 
@@ -40,8 +45,11 @@ def shortened(text: str, most: int = 80) -> str:
 
 def chat_reason(rng: random.Random, question: str, answer: str) -> str:
     shown = shortened(question)
+    plain = re.sub(
+        r"^(hi|hey|so|well|oh|ugh|ok so|btw|you know|honestly|hmm|by the way)[,! ]+(?=\w)", "", question.lower()
+    )
     for pattern, wanted, to_do in KINDS:
-        if re.search(pattern, question.lower()):
+        if re.search(pattern, plain):
             return rng.choice(
                 (f'The user wrote "{shown}" and wants {wanted}. {to_do}', f"The user wants {wanted}. {to_do}")
             )
