@@ -98,8 +98,9 @@ class Uses:
         fill, style, typing = slots.fill, slots.fill.rng.random(), slots.fill.rng.random()
         before = after = ""
         is_closed = template.endswith(ENDS)
-        if template.endswith("that {line}") and fill.rng.random() < 0.5:
-            template += "."
+        if template.endswith("that {line}"):
+            slots.values["line"] = self.vocabulary.draw(fill, "clause")
+            template += fill.rng.choice((".", ""))
         if style < 0.1:
             before, template = self.texts.line(fill, "opening"), decapitalised(template)
         elif style < 0.22:
