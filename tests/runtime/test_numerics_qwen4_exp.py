@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 import torch
 from torch import Tensor
-from transformers.models.qwen4_exp.modeling_qwen4_exp import Qwen4ExpForCausalLM
 
 from tests.support.agreement import BOUND, assert_agrees, clear_text
 from tests.support.decoder_runs import DecoderRun
@@ -18,6 +17,7 @@ from tests.support.tiny_models import (
     save_fused,
     save_nvfp4,
     save_plain,
+    strengthen_decay,
     tiny_config,
 )
 
@@ -57,18 +57,6 @@ def make_case(name: str, folder: Path) -> Case:
     run = DecoderRun(save_plain(model, folder))
     texts = [clear_text(model, length) for length in LENGTHS]
     return Case(run, texts, [reference_logits(model, text) for text in texts])
-
-
-def strengthen_decay(model: Qwen4ExpForCausalLM) -> None:
-    """Log-decay of about -20 per token in every other head, and keys that all point the same way."""
-    for layer in model.model.layers:
-        if hasattr(layer, "linear_attn"):
-            with torch.no_grad():
-                net = layer.linear_attn
-                net.A_log[::2] = 3.0
-                net.dt_bias.fill_(1.0)
-                net.in_proj_qkv.weight[net.key_dim : 2 * net.key_dim] *= 0.02
-                net.in_proj_qkv.weight[net.key_dim : 2 * net.key_dim] += 0.2
 
 
 @pytest.mark.parametrize("chunk_tokens", [1, 3, 7, 64, 1000])

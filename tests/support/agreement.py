@@ -1,29 +1,71 @@
 """When logits of the runtime count as those of transformers: per position max|delta| / max|reference| <= 1e-4 and
-equal argmax. Where a router or an indexer chooses by less than 1e-5 both choices are right, so texts are drawn until
-transformers' own fp64 run has no such near-tie in them."""
+equal argmax.
+
+Where a router or an indexer chooses by less than 1e-5 in an fp64 run both choices are right, and whatever follows in
+the text hangs on them: those positions are listed and not compared, and may be 1 % of a text at most. fp32 results of
+transformers are themselves off by up to 1e-3 where a delta net's read-out nearly vanishes and its norm blows it up, so
+`assert_is_exact` also measures against the fp64 run, which no rounding of either side reaches.
+"""
 
 import copy
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
 from tests.support.tiny_models import random_tokens, reference_logits
 
 BOUND = 1e-4
 TIE_MARGIN = 1e-5
+MAX_LISTED_SHARE = 0.01
 MAX_DRAWS = 8
+
+
+class InDouble(TorchFunctionMode):
+    """Whatever a model computes in fp32 by name (norms, softmax, the delta rule) is computed in fp64."""
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        def widened(value: Any) -> Any:
+            return torch.float64 if value is torch.float32 else value
+
+        function = torch.Tensor.double if function is torch.Tensor.float else function
+        return function(*map(widened, args), **{name: widened(value) for name, value in (kwargs or {}).items()})
+
+
+@dataclass(frozen=True)
+class Reference:
+    """transformers' logits [T, vocab] of one text, in fp32 and fp64, and the first position that follows a near-tie."""
+
+    tokens: list[int]
+    logits: Tensor
+    exact: Tensor
+    first_near_tie: int
+
+    @property
+    def listed(self) -> range:
+        """Positions that are not compared."""
+        return range(self.first_near_tie, len(self.tokens))
+
+
+def reference_of(model: Any, tokens: list[int]) -> Reference:
+    """Both runs of a model over a text."""
+    exact, first = _exact_run(model, tokens)
+    return Reference(tokens, reference_logits(model, tokens), exact, first)
 
 
 def clear_text(model: Any, num_tokens: int) -> list[int]:
     """The first of a few random texts without near-tie."""
     texts = (random_tokens(model.config, num_tokens, seed) for seed in range(MAX_DRAWS))
-    return next(text for text in texts if first_near_tie(model, text) == num_tokens)
+    return next(text for text in texts if _exact_run(model, text)[1] == num_tokens)
 
 
-def first_near_tie(model: Any, tokens: list[int]) -> int:
-    """First position where an fp64 run chooses experts or blocks by less than the margin; len(tokens) if none."""
+@torch.no_grad()
+def _exact_run(model: Any, tokens: list[int]) -> tuple[Tensor, int]:
+    """fp64 logits, and the first position that chooses experts or blocks by less than the margin; len if none."""
     positions = [len(tokens)]
     block_tokens = getattr(model.config, "indexer_compress_ratio", 1)
     num_queries = len(tokens) - block_tokens + 1
@@ -43,17 +85,41 @@ def first_near_tie(model: Any, tokens: list[int]) -> int:
         num_selections += values.ndim == 1
         return function(values, k, *arguments, **options)
 
-    with pytest.MonkeyPatch.context() as patch:
+    wide_model = copy.deepcopy(model).double()
+    with pytest.MonkeyPatch.context() as patch, InDouble():
         patch.setattr(torch, "topk", topk)
         patch.setattr(torch.Tensor, "topk", topk)
-        reference_logits(copy.deepcopy(model).double(), tokens)
+        logits = wide_model(input_ids=torch.tensor([tokens]), use_cache=False).logits[0]
     assert torch.Tensor.topk is method
-    return min(positions)
+    assert logits.dtype == torch.float64
+    return logits, min(positions)
+
+
+def assert_few_are_listed(references: Sequence[Reference]) -> None:
+    """Print the positions that follow a near-tie; they must be few."""
+    for reference in references:
+        if reference.listed:
+            print(f"not compared, after a near-tie: {reference.listed} of {len(reference.tokens)} positions")
+    num_listed = sum(len(reference.listed) for reference in references)
+    assert num_listed <= MAX_LISTED_SHARE * sum(len(reference.tokens) for reference in references)
+
+
+def assert_is_exact(logits: Tensor, reference: Reference) -> None:
+    """Within the bound of transformers' fp64 run, and of its fp32 run wherever that is itself within it."""
+    compared = slice(reference.first_near_tie)
+    assert_agrees(logits[compared], reference.exact[compared])
+    is_sound = relative_error(reference.logits, reference.exact)[compared] <= BOUND
+    assert_agrees(logits[compared][is_sound], reference.logits[compared][is_sound])
 
 
 def assert_agrees(logits: Tensor, reference: Tensor) -> None:
-    error = (logits - reference).abs().amax(-1) / reference.abs().amax(-1)
-    assert error.max() <= BOUND
+    """Every position within the bound, and the same argmax unless its margin is below the bound."""
+    assert relative_error(logits, reference).max() <= BOUND
     best = reference.topk(2).values
     is_clear = (best[:, 0] - best[:, 1]) / reference.abs().amax(-1) >= BOUND
     assert torch.equal(logits.argmax(-1)[is_clear], reference.argmax(-1)[is_clear])
+
+
+def relative_error(logits: Tensor, reference: Tensor) -> Tensor:
+    """max|delta| / max|reference| of every position."""
+    return (logits - reference).abs().amax(-1) / reference.abs().amax(-1)

@@ -85,6 +85,26 @@ def random_model(config: Any, seed: int = 0) -> Any:
     return model
 
 
+def strengthen_decay(model: Qwen4ExpForCausalLM) -> None:
+    """Log-decay of about -20 per token in every other head, and keys that all point the same way."""
+    for layer in model.model.layers:
+        if hasattr(layer, "linear_attn"):
+            with torch.no_grad():
+                net = layer.linear_attn
+                net.A_log[::2] = 3.0
+                net.dt_bias.fill_(1.0)
+                net.in_proj_qkv.weight[net.key_dim : 2 * net.key_dim] *= 0.02
+                net.in_proj_qkv.weight[net.key_dim : 2 * net.key_dim] += 0.2
+
+
+def scale_weights(model: Qwen4ExpForCausalLM, factor: float) -> None:
+    """Multiply every matrix: a larger spread makes routers, gates and attention sharper."""
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.ndim > 1:
+                parameter.mul_(factor)
+
+
 def random_tokens(config: Any, num_tokens: int, seed: int = 0) -> list[int]:
     """Random ids with the break id inside, twice in a row too."""
     generator = torch.Generator().manual_seed(1000 + seed)
