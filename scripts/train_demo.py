@@ -1,4 +1,4 @@
-"""Trains the demo model: corpus, tokenizer, pack, train, quantise, evaluate. `STAGE --help` lists a stage's inputs.
+"""Trains the demo model: corpus, passages, tokenizer, pack, train, quantise, evaluate; `STAGE --help` lists inputs.
 
 Every stage is seeded, reads the files that the stages before it left in the work folder, and can be run again.
 `train` may start beside `pack`: it compiles first and then waits for the rows.
@@ -6,13 +6,14 @@ Every stage is seeded, reads the files that the stages before it left in the wor
 
 import argparse
 import json
+import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 TEXT = Path(__file__).parent / "demo" / "text"
 MODEL_FOLDER = ROOT / "assets" / "demo-model"
 VOCAB_SIZE = 8192
-SCORES = ("preview", "facts", "expert_load", "long_documents", "indexer")
+SCORES = ("preview", "facts", "missing", "long_documents", "natural", "expert_load", "indexer")
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -27,10 +28,15 @@ def parse_arguments() -> argparse.Namespace:
     corpus.add_argument("--seconds", type=float, default=320)
     corpus.add_argument("--rows", type=int, default=8192)
 
+    passages = stages.add_parser("passages", help="the teacher writes passages and questions about them (one GPU)")
+    passages.add_argument("--gguf", type=Path, required=True, help="SmolLM2-135M-Instruct")
+    passages.add_argument("--seconds", type=float, default=180)
+    passages.add_argument("--rows", type=int, default=8192)
+
     stages.add_parser("tokenizer", help="byte-level BPE on a sample of the mix (CPU, a minute)")
 
     pack = stages.add_parser("pack", help="draw all conversations and pack them into rows (CPU)")
-    pack.add_argument("--mix", choices=("first", "second"), default="first")
+    pack.add_argument("--mix", choices=("short", "long"), default="short")
     pack.add_argument("--length", type=int, default=1024, help="tokens per row")
 
     train = stages.add_parser("train", help="train on the packed rows (one GPU)")
@@ -46,6 +52,7 @@ def parse_arguments() -> argparse.Namespace:
     evaluate = stages.add_parser("evaluate", help="score a model folder on held-out questions")
     evaluate.add_argument("--folder", type=Path, default=MODEL_FOLDER)
     evaluate.add_argument("--only", nargs="*", choices=SCORES, default=list(SCORES), help="parts to compute")
+    evaluate.add_argument("--engine", action="store_true", help="ask the real engine instead of the trainable model")
     evaluate.add_argument("--items", type=int, default=100, help="questions per score")
     return parser.parse_args()
 
@@ -54,6 +61,7 @@ def main() -> None:
     arguments = parse_arguments()
     stages = {
         "corpus": corpus,
+        "passages": passages,
         "tokenizer": tokenizer,
         "pack": pack,
         "train": train,
@@ -70,6 +78,12 @@ def corpus(arguments: argparse.Namespace) -> None:
     from demo.corpus import run_corpus
 
     run_corpus(arguments.gguf, arguments.work / "corpus", arguments.seconds, arguments.rows, arguments.seed)
+
+
+def passages(arguments: argparse.Namespace) -> None:
+    from demo.passages_corpus import run_passages
+
+    run_passages(arguments.gguf, arguments.work / "corpus", arguments.seconds, arguments.rows, arguments.seed)
 
 
 def load_tokenizer(arguments: argparse.Namespace):
@@ -141,6 +155,7 @@ def quantise(arguments: argparse.Namespace) -> None:
 
 
 def evaluate(arguments: argparse.Namespace) -> None:
+    sys.path.insert(0, str(ROOT))
     from demo.evaluation import run_evaluate
 
     run_evaluate(
@@ -152,6 +167,7 @@ def evaluate(arguments: argparse.Namespace) -> None:
         arguments.seed,
         arguments.items,
         arguments.only,
+        arguments.engine,
     )
 
 

@@ -3,22 +3,24 @@
 import os
 import random
 import time
+from collections.abc import Callable
 from multiprocessing import Pool
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 
 from demo import teacher as teaching
 from demo.data.prompts import PromptWriter
-from demo.data.teacher_text import Chat, best_chats, make_prompts, parse_chat, write_chats
+from demo.data.teacher_text import best_chats, make_prompts, parse_chat, write_chats
 from demo.teacher import IM_START
 
 TEXT = Path(__file__).parent / "text"
 NUM_PROMPTS = 700_000
 CONTEXT = 288
 
-_tokenizer = None
+_tokenizer = _parse = None
 
 
 def run_corpus(gguf: Path, out: Path, seconds: float, rows: int, seed: int) -> None:
@@ -34,29 +36,30 @@ def run_corpus(gguf: Path, out: Path, seconds: float, rows: int, seed: int) -> N
     tokens, scores = teaching.generate(model, streams, tokenizer.encode(teaching.SYSTEM).ids, seconds)
     print(f"generated after {time.time() - began:.0f} s", flush=True)
     out.mkdir(parents=True, exist_ok=True)
-    tokenizer.save(str(out / "teacher-tokenizer.json"))
-    scored = filter_rows(tokens, scores, out / "teacher-tokenizer.json")
+    scored = decode_rows(tokenizer, tokens, scores, parse_chat, with_score=True)
     chats = best_chats(scored)
     random.Random(seed).shuffle(chats)
     write_chats(chats, out)
     print(f"{len(scored)} passed the filters, {len(chats)} kept, {time.time() - began:.0f} s", flush=True)
 
 
-def filter_rows(tokens: np.ndarray, scores: np.ndarray, tokenizer: Path) -> list[tuple[Chat, float]]:
+def decode_rows(tokenizer, tokens: np.ndarray, scores: np.ndarray, parse: Callable, with_score: bool = False) -> list:
+    """What `parse` makes of each finished text, without what it refuses (None); all processors take part."""
     jobs = list(zip(np.array_split(tokens, 256), np.array_split(scores, 256), strict=True))
-    with Pool(os.cpu_count(), initializer=load_tokenizer, initargs=(str(tokenizer),)) as pool:
-        return [pair for part in pool.imap_unordered(filter_part, jobs) for pair in part]
+    with Pool(os.cpu_count(), initializer=set_up, initargs=(tokenizer.to_str(), parse)) as pool:
+        pairs = [pair for part in pool.imap_unordered(decode_part, jobs) for pair in part]
+    return pairs if with_score else [parsed for parsed, _ in pairs]
 
 
-def load_tokenizer(path: str) -> None:
-    global _tokenizer
+def set_up(tokenizer: str, parse: Callable) -> None:
+    global _tokenizer, _parse
     from tokenizers import Tokenizer
 
-    _tokenizer = Tokenizer.from_file(path)
+    _tokenizer, _parse = Tokenizer.from_str(tokenizer), parse
 
 
-def filter_part(job: tuple[np.ndarray, np.ndarray]) -> list[tuple[Chat, float]]:
+def decode_part(job: tuple[np.ndarray, np.ndarray]) -> list[tuple[Any, float]]:
     finished = [chat for row, scores in zip(*job, strict=True) for chat in teaching.finished_chats(row, scores)]
     texts = _tokenizer.decode_batch([[IM_START, *ids.tolist()] for ids, _ in finished], skip_special_tokens=False)
-    pairs = [(parse_chat(text), score) for text, (_, score) in zip(texts, finished, strict=True)]
-    return [(chat, score) for chat, score in pairs if chat]
+    pairs = [(_parse(text), score) for text, (_, score) in zip(texts, finished, strict=True)]
+    return [(parsed, score) for parsed, score in pairs if parsed]

@@ -82,7 +82,7 @@ def run_pack(generators: Generators, tokenizer, mix: Mix, length: int, out: Path
     out.mkdir(parents=True, exist_ok=True)
     np.savez(out / "validation.npz", **validation_rows(generators, held_out, length, seed))
     counts = {field.name: getattr(mix, field.name) for field in fields(mix)}
-    counts["teacher_rounds"] *= len(generators.teacher)
+    counts["teacher_rounds"] = int(counts["teacher_rounds"] * len(generators.teacher))
     items = [(kind, index) for kind, count in counts.items() for index in range(count)]
     random.Random(seed).shuffle(items)
     size = 1500

@@ -248,7 +248,7 @@ class Streams:
         for state, value in fresh:
             state.copy_(torch.where(rows, value, state))
 
-    def step(self, max_answer: int = 110) -> None:
+    def step(self, max_answer: int) -> None:
         logits = self.teacher.forward(self.token, self.position)
         asking = self.asking.bool()
         temperature = torch.where(asking, 1.0, 0.4)
@@ -292,8 +292,10 @@ def prefill(teacher: Teacher, tokens: list[int]) -> None:
 
 
 @torch.no_grad()
-def generate(teacher: Teacher, streams: Streams, prefix: list[int], seconds: float) -> tuple[np.ndarray, np.ndarray]:
-    """-> tokens and scores, each [rows, steps]."""
+def generate(
+    teacher: Teacher, streams: Streams, prefix: list[int], seconds: float, max_answer: int = 110
+) -> tuple[np.ndarray, np.ndarray]:
+    """-> tokens and scores, each [rows, steps]; longer answers are cut and dropped."""
     prefill(teacher, prefix)
     streams.begin(len(prefix))
     streams.sampler = torch.compile(sample, dynamic=False)
@@ -301,12 +303,12 @@ def generate(teacher: Teacher, streams: Streams, prefix: list[int], seconds: flo
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
         for _ in range(3):
-            streams.step()
+            streams.step(max_answer)
     torch.cuda.current_stream().wait_stream(side)
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        streams.step()
+        streams.step(max_answer)
     began = time.time()
     last = streams.output.shape[0] - 60
     while time.time() - began < seconds and int(streams.step_index) < last:

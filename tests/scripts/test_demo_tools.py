@@ -18,7 +18,7 @@ from demo.data.handwritten import Handwritten  # noqa: E402
 from demo.data.tool_words import ONES  # noqa: E402
 from demo.data.tools import TOOLS, ToolWriter  # noqa: E402
 from demo.data.words import Fillers  # noqa: E402
-from demo.evaluation import is_call, is_well_formed, uses_result  # noqa: E402
+from demo.questions import is_call, is_well_formed, uses_result  # noqa: E402
 
 TEXT = ROOT / "scripts" / "demo" / "text"
 THINGS = tuple((TEXT / "things.txt").read_text(encoding="utf-8").splitlines()[0].removeprefix("things: ").split())

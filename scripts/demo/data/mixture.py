@@ -7,19 +7,23 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from demo.data.conversation import Conversation, Turn, pairs, render
-from demo.data.documents import DocumentWriter, Passages
+from demo.data.documents import DocumentWriter
 from demo.data.handwritten import SYSTEM_LINES, Handwritten, normalised, unknown_person
 from demo.data.memory import around, recall_chat, untold_chat
+from demo.data.passages import Passages, read_passages
+from demo.data.readings import read_readings
 from demo.data.reasoning import with_thoughts
 from demo.data.summaries import summary_chat
 from demo.data.sums import sum_chat
 from demo.data.teacher_text import Chat, read_chats
 from demo.data.titles import is_held_out, title_chat
 from demo.data.tools import ToolWriter
+from demo.data.topics import TopicWriter
 from demo.data.wordnet import Noun, read_nouns, short_gloss
 from demo.data.words import Fillers, with_article
 
 THINKING_SHARE = 0.15
+MEDIUM_CHARACTERS, LONG_CHARACTERS = (0.2, 1.1), (1.1, 3.0)  # of a document for each token of a row
 THINKING_SUMS_SHARE = 0.35
 
 
@@ -27,47 +31,50 @@ THINKING_SUMS_SHARE = 0.35
 class Mix:
     """Number of conversations of each kind; teacher chats are all used, `teacher_rounds` times."""
 
-    teacher_rounds: int
+    teacher_rounds: float
     handwritten: int
     recall: int
     sums: int
     words: int
     unknown: int
     documents: int
+    medium_documents: int
     long_documents: int
     tools: int
     titles: int
     summaries: int
 
 
-FIRST_MIX = Mix(
+SHORT_MIX = Mix(
     teacher_rounds=2,
     handwritten=560_000,
     recall=85_000,
     sums=60_000,
     words=40_000,
     unknown=12_000,
-    documents=190_000,
-    long_documents=9_000,
+    documents=160_000,
+    medium_documents=12_000,
+    long_documents=0,
     tools=100_000,
     titles=20_000,
-    summaries=24_000,
+    summaries=20_000,
 )
 
-SECOND_MIX = Mix(
-    teacher_rounds=1,
+LONG_MIX = Mix(
+    teacher_rounds=0.4,
     handwritten=480_000,
-    recall=60_000,
-    sums=30_000,
-    words=20_000,
+    recall=50_000,
+    sums=25_000,
+    words=12_000,
     unknown=8_000,
-    documents=100_000,
-    long_documents=7_000,
-    tools=55_000,
-    titles=14_000,
-    summaries=16_000,
+    documents=130_000,
+    medium_documents=24_000,
+    long_documents=11_000,
+    tools=50_000,
+    titles=12_000,
+    summaries=20_000,
 )
-MIXES = {"first": FIRST_MIX, "second": SECOND_MIX}
+MIXES = {"short": SHORT_MIX, "long": LONG_MIX}
 TOKENIZER_SAMPLE = {
     "teacher_rounds": 70_000,
     "handwritten": 30_000,
@@ -91,7 +98,8 @@ class Generators:
         chats = [chat for chat in read_chats(teacher_folder) if is_usable(chat, self.handwritten.known)]
         self.teacher = chats
         texts = [answer for chat in chats[:150_000] for _, answer in chat]
-        self.documents = DocumentWriter(Passages(texts, self.things))
+        passages = Passages(texts, self.things, read_passages(teacher_folder))
+        self.documents = DocumentWriter(passages, TopicWriter(text_folder / "topics.txt"), read_readings(text_folder))
         self.tools = ToolWriter(self.documents, self.handwritten)
         nouns = read_nouns(wordnet_folder, min_uses=3) if wordnet_folder else []
         self.nouns = [noun for noun in nouns if is_definable(noun)]
@@ -164,13 +172,15 @@ class Generators:
         return summary_chat(fill, sentences[:8])
 
     def draw(self, kind: str, rng: random.Random, index: int, length: int) -> Conversation:
-        """One conversation; long documents nearly fill a row of `length` tokens."""
+        """One conversation; the longest documents nearly fill a row of `length` tokens."""
         if kind == "teacher_rounds":
             conversation = self.from_teacher(rng, index % len(self.teacher))
         elif kind == "documents":
             conversation = self.documents.item(self.fill(rng)).conversation
+        elif kind == "medium_documents":
+            conversation = self.long_document(rng, rng.randint(*(int(length * f) for f in MEDIUM_CHARACTERS)))
         elif kind == "long_documents":
-            return self.long_document(rng, rng.randint(int(1.5 * length), int(3.1 * length)))
+            conversation = self.long_document(rng, rng.randint(*(int(length * f) for f in LONG_CHARACTERS)))
         elif kind == "sums":
             return sum_chat(self.fill(rng), thinking=rng.random() < THINKING_SUMS_SHARE)
         elif kind == "unknown":

@@ -156,9 +156,10 @@ class Uses:
         if one.tool.name not in self.closed:
             return ()
         before, between = self.texts.line(fill, "joined").removesuffix("{b}").split("{a}")
-        first = self.phrasing(fill, one.tool.name, (one,))
-        while not first.template.endswith(ENDS):
-            first = self.phrasing(fill, one.tool.name, (one,))
+        tries = (self.phrasing(fill, one.tool.name, (one,)) for _ in range(20))
+        first = next((phrasing for phrasing in tries if phrasing.template.endswith(ENDS)), None)
+        if first is None:
+            return ()
         second = self.phrasing(fill, other.tool.name, (other,))
         follows = between.split()[-1].lower() in JOINING
         slots = self.slots(fill), self.slots(fill)

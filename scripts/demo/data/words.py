@@ -83,11 +83,11 @@ class Fillers:
 
     def phrasing(self, options: Sequence[T]) -> T:
         """One of the ways to say something; of five or more, every fifth is held out."""
-        if len(options) < HELD_OUT_PHRASINGS:
-            return self.rng.choice(options)
+        return self.rng.choice(options if len(options) < HELD_OUT_PHRASINGS else self.own_phrasings(options))
+
+    def own_phrasings(self, options: Sequence[T]) -> list[T]:
         last = HELD_OUT_PHRASINGS - 1
-        kept = [option for i, option in enumerate(options) if (i % HELD_OUT_PHRASINGS == last) == self.held_out]
-        return self.rng.choice(kept)
+        return [option for i, option in enumerate(options) if (i % HELD_OUT_PHRASINGS == last) == self.held_out]
 
     def integer(self, low: int, high: int) -> int:
         """Within [low, high]; of ranges of 28 or more, multiples of seven are held out."""
@@ -127,6 +127,9 @@ class Fillers:
     def clock(self) -> str:
         minutes = self.rng.choice(("", ":15", ":30", ":45"))
         return f"{self.rng.randint(1, 12)}{minutes} {self.rng.choice(('am', 'pm'))}"
+
+    def day_of_year(self) -> str:
+        return f"{self.rng.randint(1, 28)} {self.rng.choice(MONTHS)}"
 
     def date(self) -> str:
         return f"{self.rng.randint(1, 28)} {self.rng.choice(MONTHS)} {self.year()}"
