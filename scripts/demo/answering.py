@@ -6,7 +6,7 @@ from pathlib import Path
 from demo.data.conversation import Call, Conversation, Turn, render_call
 
 Answer = Callable[[list[Conversation], int], list[str]]
-"""Conversations that end with the user or a tool, and the most tokens of an answer -> answers as the model writes them."""
+"""Conversations that end with the user or a tool, the most tokens of an answer -> answers as the model wrote them."""
 
 
 def from_student(model, tokenizer, batch_tokens: int = 49152) -> Answer:

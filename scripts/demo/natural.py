@@ -1,4 +1,4 @@
-"""Owns the score on the items of tests/demo_evaluation, written by hand: no generator makes them, nobody trains on them."""
+"""Owns the score on the hand-written items of tests/demo_evaluation: no generator makes them, nobody trains on them."""
 
 from typing import Any
 

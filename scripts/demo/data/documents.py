@@ -62,7 +62,7 @@ class DocumentItem:
 
 
 class DocumentWriter:
-    """Of the parts that are no topic, so many are readings, so many the teacher's passages; others have rule questions."""
+    """`reading_share` and `passage_share` are of the parts that are no topic; the others have questions by rules."""
 
     reading_share, passage_share = 0.35, 0.45
 

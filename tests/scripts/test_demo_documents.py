@@ -1,0 +1,99 @@
+"""Documents that the demo trains on: the quoted sentence is in the text, evaluation is disjoint from training."""
+
+import random
+import sys
+from pathlib import Path
+
+import pytest
+
+REPO = Path(__file__).parents[2]
+sys.path.insert(0, str(REPO / "scripts"))
+
+from demo.data.documents import DocumentWriter  # noqa: E402
+from demo.data.passages import Passage, Passages, is_answered_alone, stems  # noqa: E402
+from demo.data.readings import read_reading, read_readings  # noqa: E402
+from demo.data.topics import TopicWriter  # noqa: E402
+from demo.data.words import Fillers  # noqa: E402
+
+TEXT = REPO / "scripts" / "demo" / "text"
+THINGS = tuple((TEXT / "things.txt").read_text("utf-8").splitlines()[0].removeprefix("things: ").split())
+SPOKEN = ["The lake froze in 1911. Skaters came from Harnow. The ice held for nine weeks. Nobody fell in."] * 3
+SPOKEN += [f"A {thing} is kept in a dry place." for thing in THINGS[:20]]
+
+
+@pytest.fixture(scope="module")
+def writer() -> DocumentWriter:
+    passage = Passage(
+        ("Anna sold 40 boats.", "The harbour froze in 1911.", "Fishing began again in spring.", "Prices rose at once."),
+        (("How many boats did Anna sell?",), ("When did the harbour freeze?",), ("When did fishing begin?",), ()),
+    )
+    passages = Passages(SPOKEN, THINGS, [passage] * 401)
+    return DocumentWriter(passages, TopicWriter(TEXT / "topics.txt"), read_readings(TEXT))
+
+
+def shown(item) -> str:
+    return item.conversation.system + "\n".join(turn.content for turn in item.conversation.turns[:1])
+
+
+@pytest.mark.parametrize("characters", [0, 5000, 20000])
+@pytest.mark.parametrize("held_out", [False, True])
+def test_answers_quote_a_sentence_of_the_document(writer, characters, held_out):
+    for seed in range(12):
+        item = writer.item(Fillers(random.Random(seed), THINGS, held_out), characters)
+        answers = [turn.content for turn in item.conversation.turns if turn.role == "assistant"]
+        for answer, fact, key in zip(answers, item.facts, item.keys, strict=True):
+            if fact is None:
+                assert "document does not" in answer
+                assert key == ""
+            else:
+                assert fact.sentence in answer
+                assert fact.sentence in shown(item)
+                assert key in fact.sentence
+
+
+def test_a_mark_is_cited_as_it_stands_before_the_sentence(writer):
+    cited = 0
+    for seed in range(150):
+        item = writer.item(Fillers(random.Random(seed), THINGS))
+        for turn, fact in zip(item.conversation.turns[1::2], item.facts, strict=True):
+            if fact is not None and turn.content.endswith("]"):
+                mark = turn.content[turn.content.rindex("[") :]
+                before = shown(item)[: shown(item).index(fact.sentence)]
+                assert before.rindex("[") == before.rindex(mark)
+                cited += 1
+    assert cited > 5
+
+
+def test_questions_of_evaluation_are_put_in_other_words_than_those_of_training(writer):
+    training, evaluation = (Fillers(random.Random(1), THINGS, held_out) for held_out in (False, True))
+    forms = [fact.questions for topic in writer.topics.forms for fact in topic.facts if not fact.is_paired]
+    for questions in forms:
+        assert len(questions) >= 5
+        assert not set(training.own_phrasings(questions)) & set(evaluation.own_phrasings(questions))
+
+
+def test_missing_questions_ask_for_a_fact_that_was_left_out(writer):
+    for seed in range(40):
+        item = writer.item(Fillers(random.Random(seed), THINGS), quoting=0.0, missing=1.0)
+        assert item.facts[0] is None
+        assert item.conversation.turns[1].content.startswith("The document does not")
+
+
+def test_a_passage_question_must_fit_its_own_sentence_best():
+    sentences = [stems("The harbour froze in 1911."), stems("The harbour was sold in 1920.")]
+    assert is_answered_alone("When did the harbour freeze? The harbour froze?", 0, sentences)
+    assert not is_answered_alone("What of the harbour?", 0, sentences)
+
+
+def test_readings_are_read_as_their_format_says():
+    reading = read_reading("# Pool\nIt opens in May.\n\nKids pay half.\n< Ada\n?1 When?\n?2 How much?\n?- How deep?")
+    assert reading.sentences == ("It opens in May.", "Kids pay half.")
+    assert reading.questions == (("When?",), ("How much?",))
+    assert reading.unanswered == ("How deep?",)
+
+
+def test_every_reading_has_questions_and_whole_sentences():
+    for reading in read_readings(TEXT):
+        assert sum(map(len, reading.questions)) >= 6
+        assert reading.unanswered
+        assert all(sentence[-1] in ".!?" and '"' not in sentence for sentence in reading.sentences)
