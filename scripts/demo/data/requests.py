@@ -7,24 +7,37 @@ semicolon) or "! answer" where no tool is called. The chats offer the applicatio
 import json
 import random
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from demo.data.conversation import Call, Conversation, Turn
-from demo.data.tool_schemas import EVERYDAY, REGISTRY, TOOLS, Offer
-from demo.data.tool_uses import Uses
-from demo.data.words import Fillers
+from demo.data.conversation import Call, Conversation, Turn, pairs
+from demo.data.tool_schemas import REGISTRY, Offer
+from demo.data.tool_uses import Use, Uses, decapitalised, turns_of
+from demo.data.words import Fillers, capitalised
+from demo.listing import listed
 
-GREETINGS = ("Hi, ", "Hi! ", "Hello, ", "Hey, ")
-GREETED = re.compile(r"(hi|hey|hello|good|dear|thank|thanks|ok|yo|morning|bye|greetings)\b", re.I)
-CAN_BE_BEGGED = re.compile(
-    r"(add|ask|calculate|check|compute|create|delete|display|execute|fetch|find|get|give|go|grep|have|let|list|look|make"
-    r"|open|print|pull|put|read|run|save|scan|search|show|start|store|summarise|take|tell|translate|try|use|work|write)\b",
-    re.I,
+IMPERATIVES = listed(
+    "add ask calculate change check compile compute copy create delete execute explain fetch fill find format get give "
+    "grep install keep list look make open pack print pull put read rename replace run save search send set show sort "
+    "split start store suggest summarise take tell translate try type use work write"
 )
+QUESTION_WORDS = listed(
+    "what what's which where where's who whose why how when is are am do does did can could would should has may"
+)
+# Words that are small inside a sentence.
+SMALL = frozenset(IMPERATIVES + QUESTION_WORDS) | frozenset(
+    listed(
+        "my our the there there's before in on if each please somebody somewhere half one let let's we "
+        "from go a anything leave pose"
+    )
+)
+GREETED = frozenset(listed("hi hey hello good thank thanks ok bye sorry never great yes nice yes have"))
+BEGGED_ASIDE = frozenset(listed("can could would"))
 ARGUMENT = re.compile(r"(\w+)=(.*)", re.S)
-# Tools with the sections of results that need nothing but the call's own arguments.
-FREE_RESULTS = ("write_file", "run_command", "clock", "list_files", "search_files")
+OFFERS = {tool.name: tool.offer(random.Random(0), is_own=True) for tool in REGISTRY}
+# Their drawn results fit any such call; a drawn passage or output would seldom be what was asked for.
+HAS_RESULTS = frozenset(OFFERS) - {"search_document", "ask_aside", "run_command"}
 
 
 @dataclass(frozen=True)
@@ -58,3 +71,97 @@ def parse_request(block: str) -> Request:
 def read_requests(path: Path) -> tuple[Request, ...]:
     blocks = path.read_text(encoding="utf-8").strip().split("\n\n")
     return tuple(parse_request(block) for block in blocks)
+
+
+def first_word(text: str) -> str:
+    return text.split()[0].strip(",.!?:;").lower()
+
+
+class Wording:
+    """A request as another person would type it; the texts that the calls take from it stay untouched."""
+
+    def __init__(self, rng: random.Random, request: Request) -> None:
+        self.rng, self.text = rng, request.asked
+        values = [value for call in request.calls for value in call.arguments.values()]
+        self.kept = [value for value in values if value not in ("", ".") and value in self.text]
+
+    def varied(self) -> str:
+        starts_free = not any(self.text.startswith(value) for value in self.kept)
+        for chance, change in ((0.15, self.ended), (0.15, self.begged)):
+            if self.rng.random() < chance:
+                self.take(change())
+        for chance, change in ((0.2, self.cased), (0.12, self.greeted)):
+            if starts_free and self.rng.random() < chance:
+                self.take(change())
+        return self.text
+
+    def take(self, text: str) -> None:
+        if all(text.count(value) == self.text.count(value) for value in self.kept):
+            self.text = text
+
+    @property
+    def ends_free(self) -> bool:
+        """Whether a sign at the end could not be read as an argument's."""
+        return not any(self.text.rstrip("\"'`.?!").endswith(value.rstrip(".?!")) for value in self.kept)
+
+    def ended(self) -> str:
+        if self.text.endswith((".", "?")) and not self.text.endswith(("..", " .")):
+            return self.text[:-1]
+        if not self.ends_free or self.text.endswith((".", "?", "!")):
+            return self.text
+        return self.text + ("?" if first_word(self.text) in QUESTION_WORDS else ".")
+
+    def begged(self) -> str:
+        text, word = self.text, first_word(self.text)
+        if "please" in text.lower():
+            return text
+        if word in IMPERATIVES and not any(text.startswith(value) for value in self.kept):
+            return "Please " + decapitalised(text)
+        is_short = not re.search(r"[.?!:] ", text) and self.ends_free
+        return text[:-1] + ", please?" if word in BEGGED_ASIDE and is_short and text.endswith("?") else text
+
+    def cased(self) -> str:
+        if self.text[0].islower():
+            return capitalised(self.text)
+        return decapitalised(self.text) if first_word(self.text) in SMALL else self.text
+
+    def greeted(self) -> str:
+        word = first_word(self.text)
+        if word in GREETED:
+            return self.text
+        greeting = self.rng.choice(("Hi, ", "Hi! ", "Hello, ", "Hey, "))
+        return greeting + (decapitalised(self.text) if greeting[-2] == "," and word in SMALL else self.text)
+
+
+def use_of(uses: Uses, fill: Fillers, asked: str, call: Call) -> Use:
+    offer = OFFERS[call.name]
+    arguments = {slot: call.arguments[name] for slot, name in offer.names.items()}
+    while True:
+        use = uses.answered(Use(offer, asked, call, arguments, uses.slots(fill, arguments)))
+        quotes_a_line = call.name == "search_files" and ":" in use.result
+        if not quotes_a_line or call.arguments["query"] in use.result:
+            return use
+
+
+def offered(rng: random.Random, request: Request) -> list[Offer]:
+    """The tools that the request needs and up to eight others, in any order; at least one."""
+    needed = {call.name for call in request.calls}
+    others = [name for name in OFFERS if name not in needed]
+    fewest = 0 if needed else 1
+    names = [*needed, *rng.sample(others, rng.randint(fewest, min(8, len(others))))]
+    return [OFFERS[name] for name in rng.sample(sorted(names), len(names))]
+
+
+def request_chat(fill: Fillers, items: Sequence[Request], uses: Uses) -> Conversation:
+    """One of the items as a chat, which ends with the calls or, half the time, with results and an answer."""
+    request = fill.rng.choice(items)
+    asked = Wording(fill.rng, request).varied()
+    turns: tuple[Turn, ...]
+    if request.answer:
+        turns = pairs(asked, request.answer)
+    elif {call.name for call in request.calls} <= HAS_RESULTS and fill.rng.random() < 0.5:
+        turns = turns_of(*(use_of(uses, fill, asked, call) for call in request.calls))
+    else:
+        turns = Turn("user", asked), Turn("assistant", calls=request.calls)
+    schemas = tuple(offer.schema for offer in offered(fill.rng, request))
+    return Conversation("tool", turns, tools=schemas, answer_loss="double")
