@@ -43,6 +43,7 @@ def parse_arguments() -> argparse.Namespace:
     train.add_argument("--length", type=int, default=1024)
     train.add_argument("--seconds", type=float, default=520, help="of the whole stage")
     train.add_argument("--peak", type=float, default=1.0, help="factor on the learning rates")
+    train.add_argument("--indexer-rows", type=int, default=4, help="rows of each step that train the indexer")
     train.add_argument("--budget", type=int, help="sparse attention with this budget while training")
     train.add_argument("--start", type=Path, help="folder of a trained model to go on from")
 
@@ -132,7 +133,13 @@ def train(arguments: argparse.Namespace) -> None:
     torch.manual_seed(arguments.seed)
     start = arguments.start
     model = read_folder(start) if start else Student(architecture_for(load_tokenizer(arguments)))
-    plan = TrainingPlan(arguments.seconds, peak=arguments.peak, budget=arguments.budget, seed=arguments.seed)
+    plan = TrainingPlan(
+        arguments.seconds,
+        peak=arguments.peak,
+        budget=arguments.budget,
+        indexer_rows=arguments.indexer_rows,
+        seed=arguments.seed,
+    )
     figures = run_train(model.train(), plan, arguments.work / "packed", arguments.length, arguments.device)
     state = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
     state.pop("lm_head.weight")

@@ -21,7 +21,15 @@ LOSS_WEIGHTS = (0.0, 0.2, 1.0, 2.0)
 ID_MASK = 0x1FFF
 ALIGNMENT = 4
 OPEN_ROWS = 16
-VALIDATION_KINDS = ("teacher_rounds", "handwritten", "recall", "sums", "documents", "tools")
+VALIDATION_ITEMS = {
+    "teacher_rounds": 1200,
+    "handwritten": 1200,
+    "recall": 600,
+    "sums": 1200,
+    "documents": 600,
+    "long_documents": 32,
+    "tools": 400,
+}
 
 _state: tuple[Generators, object, int] | None = None
 
@@ -103,8 +111,8 @@ def validation_rows(generators: Generators, held_out: list[Chat], length: int, s
     held.teacher = held_out
     _state = (held, training[1], training[2])
     rows = {}
-    for kind in VALIDATION_KINDS:
-        items = [(kind, index) for index in range(1200)]
+    for kind, count in VALIDATION_ITEMS.items():
+        items = [(kind, index) for index in range(count)]
         rows[kind] = build_part((items, seed + 77, length))[: 65536 // length]
     _state = training
     return rows

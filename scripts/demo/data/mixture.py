@@ -13,6 +13,7 @@ from demo.data.memory import around, recall_chat, untold_chat
 from demo.data.passages import Passages, read_passages
 from demo.data.readings import read_readings
 from demo.data.reasoning import with_thoughts
+from demo.data.requests import read_requests, request_chat
 from demo.data.summaries import summary_chat
 from demo.data.sums import sum_chat
 from demo.data.teacher_text import Chat, read_chats
@@ -41,6 +42,7 @@ class Mix:
     medium_documents: int
     long_documents: int
     tools: int
+    requests: int
     titles: int
     summaries: int
 
@@ -56,6 +58,7 @@ SHORT_MIX = Mix(
     medium_documents=12_000,
     long_documents=0,
     tools=100_000,
+    requests=12_000,
     titles=20_000,
     summaries=20_000,
 )
@@ -67,10 +70,11 @@ LONG_MIX = Mix(
     sums=25_000,
     words=12_000,
     unknown=8_000,
-    documents=130_000,
-    medium_documents=24_000,
-    long_documents=11_000,
-    tools=50_000,
+    documents=150_000,
+    medium_documents=30_000,
+    long_documents=12_000,
+    tools=58_000,
+    requests=16_000,
     titles=12_000,
     summaries=20_000,
 )
@@ -101,6 +105,7 @@ class Generators:
         passages = Passages(texts, self.things, read_passages(teacher_folder))
         self.documents = DocumentWriter(passages, TopicWriter(text_folder / "topics.txt"), read_readings(text_folder))
         self.tools = ToolWriter(self.documents, self.handwritten)
+        self.requests = read_requests(text_folder / "requests.txt")
         nouns = read_nouns(wordnet_folder, min_uses=3) if wordnet_folder else []
         self.nouns = [noun for noun in nouns if is_definable(noun)]
 
@@ -181,6 +186,8 @@ class Generators:
             conversation = self.long_document(rng, rng.randint(*(int(length * f) for f in MEDIUM_CHARACTERS)))
         elif kind == "long_documents":
             conversation = self.long_document(rng, rng.randint(*(int(length * f) for f in LONG_CHARACTERS)))
+        elif kind == "requests":
+            conversation = request_chat(self.fill(rng), self.requests, self.tools.uses)
         elif kind == "sums":
             return sum_chat(self.fill(rng), thinking=rng.random() < THINKING_SUMS_SHARE)
         elif kind == "unknown":
