@@ -49,7 +49,8 @@ class ChatTemplate:
     def __init__(self, source: str, source_name: str, tokenizer: Tokenizer, token_names: dict[str, str]) -> None:
         try:
             self._template = SandboxedTemplate(source)
-        except (jinja2.TemplateError, RecursionError) as error:
+        except (jinja2.TemplateError, RecursionError, ValueError) as error:
+            # ValueError: a number of thousands of digits.
             raise CheckpointError(f"{source_name} is not a usable chat template ({_one_line(error)})") from None
         self.tool_style: ToolStyle = "xml" if "<function=" in source else "hermes"
         self._source_name = source_name

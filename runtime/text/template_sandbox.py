@@ -1,12 +1,10 @@
 """Where a checkpoint's chat template runs: Jinja's immutable sandbox, as transformers sets it up, with bounds.
 
-Owns the environment and the bounds on work and size: a template that loops or grows without end raises
-`TemplateLimitError`. Every loop round and call is counted; so is the length of every joined or multiplied text.
+Owns the environment and puts every loop round, call, operator and written text through the render's budget: a template
+that runs, grows or asks for something large raises `TemplateLimitError` before it happens.
 """
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -15,37 +13,20 @@ import jinja2.ext
 import jinja2.visitor
 from jinja2 import nodes
 from jinja2.parser import Parser
-from jinja2.runtime import Context
+from jinja2.runtime import Context, LoopContext
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-OWN_STEPS = 200_000
-"""Loop rounds and calls a template may make, besides one per character of its content."""
-OWN_CHARACTERS = 1_000_000
-MAX_GROWTH = 8
-"""Characters a template may write, besides so many times its content."""
-_BUDGET = " budget"
-"""Context key of the render's budget; the space keeps it out of a template's reach."""
+from runtime.text.template_budget import Budget, TemplateLimitError
+from runtime.text.template_functions import (
+    bounded_filters,
+    bounded_tests,
+    check_call,
+    check_format,
+    check_percent,
+    listed,
+)
 
-
-class TemplateLimitError(jinja2.TemplateError):
-    """The template does not end or writes without bound."""
-
-
-@dataclass
-class _Budget:
-    """What one rendering may still do."""
-
-    steps: int
-    max_characters: int
-
-    def step(self) -> None:
-        self.steps -= 1
-        if self.steps < 0:
-            raise TemplateLimitError("it does not come to an end")
-
-    def check_size(self, num_characters: int) -> None:
-        if num_characters > self.max_characters:
-            raise TemplateLimitError("it writes without end")
+MAX_INTEGER_BITS = 4096
 
 
 class SandboxedTemplate:
@@ -53,10 +34,21 @@ class SandboxedTemplate:
 
     def __init__(self, source: str) -> None:
         environment = _Environment(
-            trim_blocks=True, lstrip_blocks=True, extensions=[jinja2.ext.loopcontrols, _GenerationTag]
+            trim_blocks=True,
+            lstrip_blocks=True,
+            extensions=[jinja2.ext.loopcontrols, _GenerationTag],
+            finalize=_written,
         )
-        environment.filters |= {"tojson": _tojson, "_bounded": _bounded, "_joined": _joined}
+        environment.filters = {
+            **bounded_filters(),
+            "_rounds": _rounds,
+            "_joined": _joined,
+            "_read": _read,
+            "_made": _made,
+        }
+        environment.tests |= bounded_tests()
         environment.globals |= {"raise_exception": _raise_exception, "strftime_now": _strftime_now}
+        del environment.globals["lipsum"]
         self._template = environment.from_string(_with_bounds(environment, source))
 
     def render(self, variables: Mapping[str, Any], num_content_characters: int) -> str:
@@ -64,9 +56,9 @@ class SandboxedTemplate:
 
         Raises whatever the template's expressions raise, besides jinja2.TemplateError.
         """
-        budget = _Budget(OWN_STEPS + num_content_characters, OWN_CHARACTERS + MAX_GROWTH * num_content_characters)
+        budget = Budget(num_content_characters)
         pieces, num_characters = [], 0
-        for piece in self._template.generate({**variables, _BUDGET: budget}):
+        for piece in self._template.generate({**variables, **budget.as_variable()}):
             num_characters += len(piece)
             budget.check_size(num_characters)
             pieces.append(piece)
@@ -77,17 +69,32 @@ class _Environment(ImmutableSandboxedEnvironment):
     intercepted_binops = frozenset({"+", "*", "%", "**"})
 
     def call(self, context: Context, called: Any, /, *args: Any, **kwargs: Any) -> Any:
-        _budget_of(context).step()
-        return super().call(context, called, *args, **kwargs)
+        budget = Budget.of(context)
+        budget.step()
+        args = listed(args)
+        if kwargs:
+            kwargs = dict(zip(kwargs, listed(tuple(kwargs.values())), strict=True))
+        if isinstance(called, LoopContext):
+            # A recursive loop is called with what to loop over.
+            args = tuple(_CountedIterable(values, budget) for values in args)
+        check_call(budget, getattr(called, "__wrapped__", called), (*args, *kwargs.values()))
+        return budget.made(super().call(context, called, *args, **kwargs))
+
+    def wrap_str_format(self, value: Any) -> Any:
+        wrapped = super().wrap_str_format(value)
+        if wrapped is not None:
+            check_format(value.__self__)
+        return wrapped
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
-        if operator == "*":
-            _budget_of(context).check_size(_product_size(left, right))
+        budget = Budget.of(context)
         if operator == "**":
             raise TemplateLimitError("it uses powers")
-        result = super().call_binop(context, operator, left, right)
-        _budget_of(context).check_size(_size(result))
-        return result
+        if operator == "*":
+            _check_product(budget, left, right)
+        if operator == "%" and isinstance(left, str):
+            check_percent(budget, left, right)
+        return budget.made(super().call_binop(context, operator, left, right))
 
 
 class _GenerationTag(jinja2.ext.Extension):
@@ -101,45 +108,90 @@ class _GenerationTag(jinja2.ext.Extension):
 
 
 def _with_bounds(environment: _Environment, source: str) -> nodes.Template:
-    """The parsed template, changed to count every loop round and every `~`."""
-    tree = environment.parse(source)
-    for loop in tree.find_all(nodes.For):
-        loop.iter = nodes.Filter(loop.iter, "_bounded", [], [], None, None, lineno=loop.lineno)
-    tree = _ConcatBounder().visit(tree)
+    """The parsed template, changed so that what is no call and no operator takes from the budget too."""
+    tree = _Bounder().visit(environment.parse(source))
     tree.set_environment(environment)
     return tree
 
 
-class _ConcatBounder(jinja2.visitor.NodeTransformer):
-    def visit_Concat(self, node: nodes.Concat) -> nodes.Node:  # noqa: N802  (named by Jinja)
+class _Bounder(jinja2.visitor.NodeTransformer):
+    def visit_For(self, node: nodes.For) -> nodes.Node:  # noqa: N802  (named by Jinja, as are the others)
         self.generic_visit(node)
-        return nodes.Filter(nodes.List(node.nodes), "_joined", [], [], None, None, lineno=node.lineno)
+        node.iter = _through("_rounds", node.iter)
+        return node
+
+    def visit_Concat(self, node: nodes.Concat) -> nodes.Node:  # noqa: N802
+        self.generic_visit(node)
+        return _through("_joined", nodes.List(node.nodes, lineno=node.lineno))
+
+    def visit_Compare(self, node: nodes.Compare) -> nodes.Node:  # noqa: N802
+        self.generic_visit(node)
+        node.expr = _through("_read", node.expr)
+        return node
+
+    def visit_Operand(self, node: nodes.Operand) -> nodes.Node:  # noqa: N802
+        self.generic_visit(node)
+        node.expr = _through("_read", node.expr)
+        return node
+
+    def visit_Pair(self, node: nodes.Pair) -> nodes.Node:  # noqa: N802
+        """A key is hashed, which goes through all of a tuple."""
+        self.generic_visit(node)
+        node.key = _through("_read", node.key)
+        return node
+
+    def visit_Getitem(self, node: nodes.Getitem) -> nodes.Node:  # noqa: N802
+        self.generic_visit(node)
+        if isinstance(node.arg, nodes.Slice):
+            return _through("_made", node)
+        node.arg = _through("_read", node.arg)
+        return node
+
+    def visit_TemplateData(self, node: nodes.TemplateData) -> nodes.Node:  # noqa: N802
+        return _through("_made", nodes.Const(node.data, lineno=node.lineno))
 
 
-def _budget_of(context: Context) -> _Budget:
-    return context.parent[_BUDGET]
+def _through(name: str, expression: nodes.Node) -> nodes.Filter:
+    return nodes.Filter(expression, name, [], [], None, None, lineno=expression.lineno)
 
 
 @jinja2.pass_context
-def _bounded(context: Context, values: Iterable[Any]) -> Any:
+def _rounds(context: Context, values: Iterable[Any]) -> Any:
     if isinstance(values, jinja2.Undefined):
         return values
-    return _CountedIterable(values, _budget_of(context))
+    return _CountedIterable(values, Budget.of(context))
 
 
 @jinja2.pass_context
 def _joined(context: Context, values: list[Any]) -> str:
-    budget = _budget_of(context)
-    texts = [str(value) for value in values]
-    budget.check_size(sum(map(len, texts)))
-    return "".join(texts)
+    budget = Budget.of(context)
+    budget.check_size(budget.read([value for value in values if not isinstance(value, jinja2.Undefined)]))
+    return budget.made("".join(map(str, values)))
+
+
+@jinja2.pass_context
+def _read(context: Context, value: Any) -> Any:
+    Budget.of(context).read(value)
+    return value
+
+
+@jinja2.pass_context
+def _made(context: Context, value: Any) -> Any:
+    return Budget.of(context).made(value)
+
+
+@jinja2.pass_context
+def _written(context: Context, value: Any) -> Any:
+    """Every value on its way into the text."""
+    Budget.of(context).read(value)
+    return value
 
 
 class _CountedIterable:
     """An iterable that takes a step of the budget per item, and knows its length where the original does."""
 
-    def __init__(self, values: Iterable[Any], budget: _Budget) -> None:
-        self._values = values if hasattr(values, "__len__") else list(values)
+    def __init__(self, values: Iterable[Any], budget: Budget) -> None:
+        self._values: Any = values if hasattr(values, "__len__") else budget.made(list(values))
         self._budget = budget
 
     def __iter__(self) -> Iterator[Any]:
@@ -148,28 +200,17 @@ class _CountedIterable:
             yield value
 
     def __len__(self) -> int:
-        return len(self._values)  # type: ignore[arg-type]
+        return len(self._values)
 
 
-def _size(value: Any) -> int:
-    return len(value) if isinstance(value, str | list | tuple) else 0
-
-
-def _product_size(left: Any, right: Any) -> int:
-    sizes = [_size(left), _size(right)]
-    counts = [count for count in (left, right) if isinstance(count, int)]
-    return max(sizes) * max(counts, default=0)
-
-
-def _tojson(
-    value: Any,
-    ensure_ascii: bool = False,
-    indent: int | None = None,
-    separators: tuple[str, str] | None = None,
-    sort_keys: bool = False,
-) -> str:
-    """Unlike Jinja's own filter it leaves HTML characters alone."""
-    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+def _check_product(budget: Budget, left: Any, right: Any) -> None:
+    if isinstance(left, int) and isinstance(right, int):
+        if left.bit_length() + right.bit_length() > MAX_INTEGER_BITS:
+            raise TemplateLimitError("it computes with endless numbers")
+        return
+    lengths = [len(value) for value in (left, right) if isinstance(value, str | list | tuple)]
+    counts = [value for value in (left, right) if isinstance(value, int)]
+    budget.check_size(max(lengths, default=0) * max(counts, default=0))
 
 
 def _raise_exception(message: str) -> None:

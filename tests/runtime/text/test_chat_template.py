@@ -1,6 +1,8 @@
 """Prompts have transformers' ids; spelled control tokens stay text; history keeps the ids that were generated."""
 
 import json
+import resource
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ from transformers import AutoTokenizer
 from runtime.errors import CheckpointError, RequestError
 from runtime.protocol import ChatMessage, TemplateSwitches, ToolCall, ToolSchema
 from runtime.text.chat_template import ChatTemplate
+from runtime.text.template_sandbox import SandboxedTemplate
 from runtime.text.tokenizer import Tokenizer
 from tests.support.tiny_tokenizer import HERMES_TEMPLATE, MARKUP, SPECIALS, XML_TEMPLATE, write_tokenizer
 
@@ -236,6 +239,125 @@ def test_a_template_that_fails_is_one_line(tokenizer: Tokenizer, source: str, re
     with pytest.raises(RequestError, match=reason) as caught:
         template.encode([ChatMessage("user", "hi")])
     assert "\n" not in str(caught.value)
+
+
+DOUBLED = "{% set n = namespace(v=START, w=START) %}{% for i in range(60) %}{% set n.v = STEP %}{% endfor %}"
+LISTS = DOUBLED.replace("START", "'ab'").replace("STEP", "[n.v, n.v]")
+TUPLES = DOUBLED.replace("START", "(1, 2)").replace("STEP", "(n.v, n.v)")
+OTHER_LISTS = LISTS + LISTS.replace("namespace(", "namespace(u=n.v, ")
+MILLION = "{% set s = 'abcdefghij' * 100000 %}"
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "{{ 'a'|indent(1000000000) }}",
+        "{{ ('a\n' * 100000)|indent(100000) }}",
+        "{{ 'a\nb'|indent('x' * 900000, true)|indent('x' * 900000) }}",
+        "{{ 'a'|center(1000000000) }}",
+        "{{ 'a'|format }}{{ '%1000000000d'|format(1) }}",
+        "{{ '%1000000000d' % 1 }}",
+        "{{ '%.1000000000f' % 1 }}",
+        "{{ '%*d' % (1000000000, 1) }}",
+        "{{ ('%(a)s' * 200000) % {'a': 'x' * 900000} }}",
+        "{{ '{:1000000000}'.format(1) }}",
+        "{{ '{:{}}'.format(1, 1000000000) }}",
+        "{{ '{:1000000000}'.format_map({}) }}",
+        "{{ ('{0}' * 300000).format('x' * 900000) }}",
+        "{{ ('a'|attr('ljust'))(1000000000) }}",
+        "{{ 'a'.ljust(1000000000) }}",
+        "{{ 'a'.rjust(1000000000) }}",
+        "{{ 'a'['center'](1000000000) }}",
+        "{{ 'a'.zfill(1000000000) }}",
+        "{{ ('\t' * 100000).expandtabs(100000) }}",
+        "{{ ('a' * 900000).replace('a', 'b' * 900000) }}",
+        "{{ ('a' * 900000).replace('', 'b' * 900000) }}",
+        "{{ ('a' * 900000)|replace('a', 'b' * 900000) }}",
+        "{{ ('x' * 900000).join('a' * 900000) }}",
+        "{{ ('x' * 900000).join(range(100000)|map('string')) }}",
+        "{{ range(100000)|join('x' * 900000) }}",
+        "{{ range(100000)|map('center', 100000)|join }}",
+        "{{ ('a' * 900000).translate({97: 'b' * 900000}) }}",
+        "{{ 'a' * 1000000000 }}",
+        "{{ 1000000000 * 'a' }}",
+        "{{ [1] * 1000000000 }}",
+        "{% set n = namespace(i=9) %}{% for i in range(60) %}{% set n.i = n.i * n.i %}{% endfor %}",
+        "{{ 1.5|round(1000000000, 'ceil') }}",
+        "{{ [[[[1]]]]|tojson(indent=1000000000) }}",
+        "{{ [1]|tojson(separators=('x' * 900000, 'y')) }}",
+        "{{ range(100000)|batch(1000000000, 'x')|list }}",
+        "{{ [1]|slice(1000000000)|list }}",
+        "{{ 'a b'|wordwrap(1) }}{{ lipsum(n=1000000) }}",
+        LISTS + "{{ n.v }}",
+        LISTS + "{{ n.v|tojson }}",
+        LISTS + "{{ n.v|string }}",
+        LISTS + "{{ 'a' ~ n.v }}",
+        LISTS + "{{ '%s' % n.v }}",
+        LISTS + "{{ '{}'.format(n.v) }}",
+        LISTS + "{{ n.v|join }}",
+        LISTS + "{{ n.v|upper }}",
+        OTHER_LISTS + "{{ n.u == n.v }}",
+        OTHER_LISTS + "{{ n.u in [n.v] }}",
+        OTHER_LISTS + "{{ n.u is eq(n.v) }}",
+        OTHER_LISTS + "{{ [n.u].count(n.v) }}",
+        OTHER_LISTS + "{{ [n.u, n.v]|sort }}",
+        OTHER_LISTS + "{{ [n.u, n.v]|max }}",
+        TUPLES + "{{ {n.v: 1} }}",
+        TUPLES + "{{ {}[n.v] }}",
+        TUPLES + "{{ {}.get(n.v) }}",
+        TUPLES + "{{ [n.v, n.v]|unique|list }}",
+        TUPLES + "{{ dict([(n.v, 1)]) }}",
+        "{% set n = namespace(l=[]) %}{% for i in range(9999) %}{% set n.l = n.l + [range(100000)|list] %}{% endfor %}",
+        "{% set n = namespace(l=[]) %}{% for i in range(9999) %}{% set n.l = n.l + ['x' * 900000] %}{% endfor %}",
+        MILLION + "{% for i in range(99999) %}{% if s[1:] %}{% endif %}{% endfor %}",
+        MILLION + "{% for i in range(99999) %}{% if 'zz' in s %}{% endif %}{% endfor %}",
+        MILLION + "{% for i in range(99999) %}{% if s.count('zz') %}{% endif %}{% endfor %}",
+        MILLION + "{% for i in range(99999) %}{% if s|upper %}{% endif %}{% endfor %}",
+        MILLION + "{% for i in range(99999) %}{% if s is lower %}{% endif %}{% endfor %}",
+        MILLION + "{% for i in range(99999) %}{% set t %}{{ s }}{% endset %}{% endfor %}",
+        "{% set t %}{% for i in range(99999) %}" + "x" * 100_000 + "{% endfor %}{% endset %}",
+        "{% for i in range(99999) recursive %}{% if loop.depth0 %}{% else %}{% if loop(range(99999)) %}{% endif %}"
+        "{% endif %}{% endfor %}",
+        "{{ range(100000)|map('string')|map('string')|select|select|list|length }}" * 40,
+        "{{ " + "9" * 5000 + " }}",
+    ],
+)
+def test_no_single_call_is_large_and_all_of_them_end(tokenizer: Tokenizer, source: str) -> None:
+    """Refused in one line, within seconds and a bounded amount of memory."""
+    started, peak = time.process_time(), peak_bytes()
+    with pytest.raises((RequestError, CheckpointError), match="chat template") as caught:
+        from_source(source, tokenizer).encode([ChatMessage("user", "hi")])
+    assert time.process_time() - started < 20
+    assert peak_bytes() - peak < 200 << 20
+    assert "\n" not in str(caught.value)
+
+
+def peak_bytes() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def test_what_templates_do_with_texts_and_lists(tokenizer: Tokenizer) -> None:
+    """Everything that is bounded still does its work."""
+    source = (
+        "{{ '%s %3d%%' % ('a', 7) }}|{{ '{:>4}{}'.format(1, [2]) }}|{{ 'a\nb'|indent(2) }}|{{ 'a'|center(5) }}|"
+        "{{ 'a,b'.split(',')|join('-') }}|{{ '+'.join(['x', 'y']|map('upper')) }}|{{ 'x'.ljust(3, '.') }}|"
+        "{{ 'aXbX'.replace('X', '..', 1) }}|{{ 'aXbX'|replace('X', '') }}|{{ [3, 1, 2]|sort|first }}|{{ 'ab' * 2 }}|"
+        "{{ {'a': [1, none]}|tojson }}|{{ [1]|tojson(indent=1) }}|{{ messages[0].content[::-1] }}|{{ 2.345|round(1) }}|"
+        "{{ messages|selectattr('role', 'equalto', 'user')|list|length }}|{{ 'x' in 'xy' and 1 in [1] }}|{{ missing }}|"
+        "{{ missing ~ 'a' ~ 1 }}|{{ missing|default('d') }}|{% for c in 'ab' %}{{ loop.length }}{{ c }}{% endfor %}|"
+        "{% for i in [[1, [2]]] recursive %}{{ i if i is number else loop(i) }}{% endfor %}"
+    )
+    expected = (
+        'a   7%|   1[2]|a\n  b|  a  |a-b|X+Y|x..|a..bX|ab|1|abab|{"a": [1, null]}|[\n 1\n]|ih|2.3|1|True||a1|d|2a2b|12'
+    )
+    rendered = SandboxedTemplate(source).render({"messages": [{"role": "user", "content": "hi"}]}, 2)
+    assert rendered == expected
+
+
+def test_a_long_chat_is_far_from_the_bounds(template: ChatTemplate) -> None:
+    """Two thousand messages of two thousand characters."""
+    turns = [ChatMessage("user", "word " * 400), ChatMessage("assistant", "word " * 400, "thought " * 40)] * 1000
+    assert len(template.encode([*turns, ChatMessage("user", "so?")]).ids) > 10_000
 
 
 def test_messages_the_template_refuses(template: ChatTemplate) -> None:
