@@ -338,9 +338,10 @@ def child_environment() -> dict[str, str]:
     # The two OpenMP runtimes that torch comes with: GNU's and LLVM's. A waiting thread that spins takes the core that
     # the app draws with; on two busy cores it makes the engine itself ten times slower.
     sleeping = {"OMP_WAIT_POLICY": "PASSIVE", "KMP_BLOCKTIME": "0"}
-    # Left alone, glibc's heap keeps ever more of what long prompts freed. With these it keeps so much that prefill
-    # faults no page twice (measured), and no more, so that the memory plan holds.
-    bounded = {"MALLOC_MMAP_THRESHOLD_": str(4 << 20), "MALLOC_TRIM_THRESHOLD_": str(16 << 20)}
+    # Left alone, glibc's heap keeps ever more of what long prompts freed. With these it keeps the memory of a chunk, so
+    # that prefill faults no page of it twice (measured); the scores of a long context, larger with every chunk, would
+    # only leave holes in it, and are mapped and unmapped.
+    bounded = {"MALLOC_MMAP_THRESHOLD_": str(4 << 20), "MALLOC_TRIM_THRESHOLD_": str(128 << 20)}
     return sleeping | bounded | dict(os.environ) | own
 
 

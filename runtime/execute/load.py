@@ -25,7 +25,7 @@ from runtime.execute.loaded_model import DeviceMemory, LoadedModel
 from runtime.execute.progress import LoadProgress
 from runtime.execute.sampling_defaults import read_sampling_defaults
 from runtime.execute.threads import ThreadPlan
-from runtime.execute.warm_up import warm_up
+from runtime.execute.warm_up import grow_heap, warm_up
 from runtime.experts.routed import SlotExperts
 from runtime.experts.store import PinnedStore
 from runtime.kernels.torch_ops.experts import ExpertCompute
@@ -33,10 +33,12 @@ from runtime.layers.decoder import Decoder
 from runtime.memory.budget import plan
 from runtime.memory.budget_plan import BudgetPlan
 from runtime.memory.probe import probe_machine
+from runtime.memory.sizes import LOGITS_TILE_BYTES, scores_bytes
 from runtime.options import EngineOptions, SamplingOptions
 from runtime.protocol import Event
 from runtime.record import RecordLayout
 from runtime.schedule.scheduler import Scheduler
+from runtime.spec import ModelSpec
 from runtime.telemetry.meter import Meter
 from runtime.text.chat_template import ChatTemplate
 from runtime.text.tokenizer import FILE_NAME as TOKENIZER_FILE
@@ -66,7 +68,7 @@ def load_model(options: EngineOptions, base_bytes: tuple[int, int], send: Callab
     pages = PagePool(spec, budget.num_pages, device, torch.float32)
     states = StatePool(spec, budget.num_state_rows, device)
     forward = Forward(decoder, pages, states, experts, device, threads)
-    _warm_up(forward, experts, options, budget, progress)
+    _warm_up(forward, experts, spec, options, budget, progress)
     held_bytes = decoder.dense_bytes + experts.pool.nbytes + pages.num_bytes + states.num_bytes
     load_s = time.monotonic() - started_s
     if folder.checkpoint.notice is not None:
@@ -186,10 +188,17 @@ class _Weights:
 
 
 def _warm_up(
-    forward: Forward, experts: SlotExperts, options: EngineOptions, budget: BudgetPlan, progress: LoadProgress
+    forward: Forward,
+    experts: SlotExperts,
+    spec: ModelSpec,
+    options: EngineOptions,
+    budget: BudgetPlan,
+    progress: LoadProgress,
 ) -> None:
     """The first answer pays for no lazy initialisation, and finds every slot empty."""
     progress.report("warmup", 0, 1)
-    warm_up(forward, options.chunk_tokens, budget.num_pages)
+    scores = scores_bytes(spec, options.chunk_tokens, budget.context_tokens, is_sparse_gathered=False)
+    grow_heap(budget.workspace_bytes - scores)
+    warm_up(forward, options.chunk_tokens, budget.context_tokens, LOGITS_TILE_BYTES // (4 * spec.vocab_size))
     experts.clear()
     progress.report("warmup", 1, 1)

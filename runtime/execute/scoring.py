@@ -14,6 +14,9 @@ from runtime.protocol import Cancelled, EngineStats, Event, RequestStats, Scored
 from runtime.schedule.request import Sequence
 from runtime.schedule.step_plan import PlannedSegment
 
+_TILE_ROWS = 16
+"""Rows of logits that are held in fp64 at once: those of a whole chunk take more than the chunk itself."""
+
 
 class LogitsFile:
     """A safetensors file with one tensor, `logits` fp32 [num_rows, vocab], written row block by row block.
@@ -82,9 +85,10 @@ class Scoring:
         """What each token's logits say about the next one."""
         self._argmax.extend(logits.argmax(-1).tolist())
         targets = self._targets[segment.start + 1 : segment.end + 1].to(logits.device)
-        scored = logits[: len(targets)].double()
-        logprobs = scored.gather(-1, targets[:, None]).squeeze(-1) - scored.logsumexp(-1)
-        self._logprobs.extend(logprobs.tolist())
+        for rows, next_tokens in zip(logits.split(_TILE_ROWS), targets.split(_TILE_ROWS), strict=False):
+            scored = rows[: len(next_tokens)].double()
+            logprobs = scored.gather(-1, next_tokens[:, None]).squeeze(-1) - scored.logsumexp(-1)
+            self._logprobs.extend(logprobs.tolist())
         self._ended_s = now_s
         if self._logits_file is not None:
             self._logits_file.append(logits)

@@ -50,9 +50,9 @@ RAM_MARGIN_BYTES = 512 * MIB
 """Main memory left to the rest of the system."""
 CUDA_PROCESS_BASE_BYTES = 700 * MIB
 """The engine process once CUDA's libraries are loaded."""
-FIRST_USE_SHARE = 0.05
-"""Of the libraries' pages, what the process grows by beside all lines: code used for the first time, less the part of
-the workspace that only long prompts touch. Centres the plan on what is measured."""
+FIRST_USE_SHARE = 0.25
+"""Of the libraries' pages, what the process grows by beside all lines: code that is used for the first time, measured
+with few pages mapped before (85 MiB) and with many (150 MiB)."""
 
 
 def plan(spec: ModelSpec, machine: Machine, options: EngineOptions) -> BudgetPlan:

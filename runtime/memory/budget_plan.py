@@ -86,7 +86,9 @@ class BudgetPlan:
     host_bytes: int
     """All host lines."""
     total_bytes: int
-    """Device and host together: on a CPU, the memory of the engine process."""
+    """Device and host together: on a CPU, the memory of the engine process at its peak, the widest step of a prompt
+    that fills the context (Linux calls it VmHWM). Loading takes it there; between steps the process holds less, by the
+    scores of a long context."""
     limit_bytes: int | None
     """The most that device lines and margin may take; None where nothing limits them (a CPU without --vram)."""
     headroom_bytes: int

@@ -55,22 +55,39 @@ def workspace_bytes(
     """What exists at most beside weights and state while one chunk is computed.
 
     The sum of: residual streams and their normed and mixed copies; the widest mixer's projections; routes (fp32) three
-    times; one tile of attention scores; the experts being dequantised; a tile of logits (fp32). Sparse attention scores
-    the tokens it selected if those are gathered, and all tokens of the context where they are masked.
+    times; the experts being dequantised; a tile of logits (fp32), twice, since the matrix library keeps about as much
+    for its product; the keys and values of one layer, gathered from their pages; a tile of attention scores.
     """
+    num_visible = _num_visible(spec, context_tokens, is_sparse_gathered)
+    gathered = num_visible * 2 * spec.attention.num_kv_heads * spec.attention.head_dim * element_bytes
+    scores = scores_bytes(spec, chunk_tokens, context_tokens, is_sparse_gathered)
+    return _chunk_bytes(spec, chunk_tokens, element_bytes) + gathered + scores
+
+
+def scores_bytes(spec: ModelSpec, chunk_tokens: int, context_tokens: int, is_sparse_gathered: bool) -> int:
+    """Of the workspace, one tile of attention scores and their softmax (fp32)."""
+    num_visible = _num_visible(spec, context_tokens, is_sparse_gathered)
+    return 2 * min(QUERY_TILE, chunk_tokens) * spec.attention.num_heads * num_visible * 4
+
+
+def _num_visible(spec: ModelSpec, context_tokens: int, is_sparse_gathered: bool) -> int:
+    """Sparse attention scores the tokens it selected if those are gathered, and all tokens where they are masked."""
+    if spec.indexer is not None and is_sparse_gathered:
+        return min(context_tokens, spec.indexer.budget_tokens + spec.indexer.block_tokens)
+    return context_tokens
+
+
+def _chunk_bytes(spec: ModelSpec, chunk_tokens: int, element_bytes: int) -> int:
+    """The part of the workspace that is the same for every chunk, wherever in the context it lies."""
     streams = 4 * chunk_tokens * spec.residual_width * element_bytes
     widest = spec.attention.num_heads * spec.attention.head_dim * 2
     if spec.delta_net is not None:
         widest = max(widest, spec.delta_net.conv_channels + spec.delta_net.num_value_heads * spec.delta_net.value_dim)
     projections = 4 * chunk_tokens * widest * element_bytes
     routes = 3 * chunk_tokens * spec.moe.num_experts_per_token * spec.hidden_size * 4
-    num_visible = context_tokens
-    if spec.indexer is not None and is_sparse_gathered:
-        num_visible = min(context_tokens, spec.indexer.budget_tokens + spec.indexer.block_tokens)
-    scores = min(QUERY_TILE, chunk_tokens) * spec.attention.num_heads * num_visible * 4
     experts = max(EXPERT_SCRATCH_BYTES, 7 * 3 * spec.hidden_size * spec.moe.intermediate)
-    logits = min(LOGITS_TILE_BYTES, chunk_tokens * spec.vocab_size * 4)
-    return streams + projections + routes + scores + experts + logits
+    logits = 2 * min(LOGITS_TILE_BYTES, chunk_tokens * spec.vocab_size * 4)
+    return streams + projections + routes + experts + logits
 
 
 def text_bytes(spec: ModelSpec) -> int:
