@@ -28,7 +28,12 @@ def main() -> None:
     wire = Wire(int(sys.argv[1]))
     commands: queue.SimpleQueue[Command] = queue.SimpleQueue()
     threading.Thread(target=_read, args=(wire, commands), name="command-reader", daemon=True).start()
-    _run(_Sender(wire), commands)
+    try:
+        _run(_Sender(wire), commands)
+    except BaseException:
+        # The app learns of it by the closed pipe, so the process must not linger.
+        _logger.exception("the engine ended")
+        os._exit(1)
     # Nothing is left to save: skip the interpreter's teardown, which takes torch most of a second.
     os._exit(0)
 

@@ -4,6 +4,7 @@ import json
 import math
 import os
 import struct
+from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -55,7 +56,9 @@ class LogitsFile:
 
     def discard(self) -> None:
         """Leave nothing behind."""
-        self._file.close()
+        # Closing writes what is buffered, which a full disk refuses again.
+        with suppress(OSError):
+            self._file.close()
         self._partial_path.unlink(missing_ok=True)
 
     def _error(self, error: OSError) -> RequestError:

@@ -110,3 +110,14 @@ def full_disk(home: Path) -> Iterator[Path]:
 
 def test_a_full_disk_does_not_stop_an_answer(full_disk: Path) -> None:
     assert_answered(run_unprivileged(full_disk, "ask", *QUESTION))
+
+
+def test_logits_that_a_full_disk_takes_no_more_of_are_one_line(full_disk: Path, home: Path) -> None:
+    ids = home / "ids.json"
+    ids.write_text(str(list(range(5, 69))))
+    ended = run_unprivileged(home, "score", "--ids", str(ids), "--logits-out", str(full_disk / "logits.safetensors"))
+    assert ended.status == 1
+    [line] = ended.err.splitlines()
+    assert "logits.safetensors" in line
+    assert "space" in line
+    assert ended.is_clean
