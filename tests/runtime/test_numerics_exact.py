@@ -1,5 +1,6 @@
 """The decoder against transformers' fp64 run where round-off is amplified most: keys that all point the same way under
-strong decay, and deep models with large weights. Every way to feed the tokens, and those among each other."""
+strong decay, deep models with large weights, and both together. Every way to feed the tokens, and those among each
+other."""
 
 from collections.abc import Iterator
 from itertools import combinations
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.support.agreement import BOUND, assert_few_are_listed, assert_is_exact, reference_of, relative_error
+from tests.support.agreement import BOUND, assert_is_exact, clear_text, reference_of, relative_error
 from tests.support.decoder_runs import DecoderRun
 from tests.support.tiny_models import (
     random_model,
@@ -23,27 +24,26 @@ from tests.support.tiny_models import (
 NUM_TOKENS = 100
 CHUNKS = (3, 7, 64, NUM_TOKENS)
 
-# (Seed of the model, seed of a text that no near-tie shortens by more than 1 %.)
-STRONG_DECAY = [(0, 1), (1, 0), (2, 1), (3, 0), (4, 0), (5, 1)]
-LARGE_WEIGHTS = [(0, 0)]
-MORE_STRONG_DECAY = [
-    (0, 4),
-    (1, 3),
-    (2, 3),
-    (2, 4),
-    (3, 1),
-    (3, 3),
-    (4, 1),
-    (4, 2),
-    (4, 3),
-    (5, 2),
-    (5, 3),
-    (6, 2),
-]
-MORE_LARGE_WEIGHTS = [(1, 1), (2, 2), (4, 4), (5, 5)]
+# Positions after a near-tie are not compared; a text that has fewer before it would show little.
+FEWEST_COMPARED = 30
 
-# One position of these hangs on a read-out that nearly vanishes: any other order of an earlier sum moves it by 1e-4.
-ILL_CONDITIONED = [(4, 4), (5, 0)]
+STRONG_DECAY_CASES = [(seed, text_seed) for seed in range(8) for text_seed in range(5)]
+LARGE_WEIGHT_CASES = [(seed, seed) for seed in range(6)]
+HARD_CASES = [(seed, seed) for seed in range(8)]
+
+BEYOND_FP32 = pytest.mark.xfail(
+    reason="a delta net's read-out nearly vanishes at one position and its norm blows up the fp32 round-off of all "
+    "that leads there (off by up to 2.1e-4, runs differ by up to 3.9e-4), or a choice by 1e-5 to 2e-5 falls otherwise",
+    raises=AssertionError,
+    strict=False,
+)
+"""Just within the bound if residual streams, the hyper-connections before delta nets and the delta nets are fp64, which
+takes 8 % longer to decode and about 20 % to read a prompt. Which cases fail depends on the BLAS library."""
+
+
+def cases(all_cases: list[tuple[int, int]], beyond_fp32: set[tuple[int, int]]) -> list[Any]:
+    """Parameters of a test, those that fp32 misses marked."""
+    return [pytest.param(*case, marks=[BEYOND_FP32] if case in beyond_fp32 else []) for case in all_cases]
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -54,33 +54,37 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
-@pytest.mark.parametrize(("seed", "text_seed"), STRONG_DECAY)
-def test_strong_decay_and_alike_keys(seed: int, text_seed: int, tmp_path: Path) -> None:
-    check(strong_decay_model(seed), text_seed, tmp_path)
+@pytest.mark.parametrize("seed", range(3))
+def test_strong_decay_and_alike_keys(seed: int, tmp_path: Path) -> None:
+    model = strong_decay_model(seed)
+    check(model, clear_text(model, NUM_TOKENS), tmp_path)
 
 
-@pytest.mark.parametrize(("seed", "text_seed"), LARGE_WEIGHTS)
-def test_eight_layers_of_large_weights(seed: int, text_seed: int, tmp_path: Path) -> None:
-    check(large_weight_model(seed), text_seed, tmp_path)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(("seed", "text_seed"), MORE_STRONG_DECAY)
-def test_strong_decay_and_alike_keys_of_more_seeds(seed: int, text_seed: int, tmp_path: Path) -> None:
-    check(strong_decay_model(seed), text_seed, tmp_path)
+def test_eight_layers_of_large_weights(tmp_path: Path) -> None:
+    model = large_weight_model(0)
+    check(model, clear_text(model, NUM_TOKENS), tmp_path)
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("seed", "text_seed"), MORE_LARGE_WEIGHTS)
+@pytest.mark.parametrize(("seed", "text_seed"), cases(STRONG_DECAY_CASES, {(4, 4), (5, 0), (6, 3), (7, 0)}))
+def test_strong_decay_and_alike_keys_of_more_texts(seed: int, text_seed: int, tmp_path: Path) -> None:
+    model = strong_decay_model(seed)
+    check(model, random_tokens(model.config, NUM_TOKENS, text_seed), tmp_path)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("seed", "text_seed"), cases(LARGE_WEIGHT_CASES, {(3, 3)}))
 def test_eight_layers_of_large_weights_of_more_seeds(seed: int, text_seed: int, tmp_path: Path) -> None:
-    check(large_weight_model(seed), text_seed, tmp_path)
+    model = large_weight_model(seed)
+    check(model, random_tokens(model.config, NUM_TOKENS, text_seed), tmp_path)
 
 
 @pytest.mark.long
-@pytest.mark.xfail(reason="fp32 round-off of any product before the delta net exceeds the bound", strict=False)
-@pytest.mark.parametrize(("seed", "text_seed"), ILL_CONDITIONED)
-def test_strong_decay_where_a_read_out_nearly_vanishes(seed: int, text_seed: int, tmp_path: Path) -> None:
-    check(strong_decay_model(seed), text_seed, tmp_path)
+@pytest.mark.parametrize(("seed", "text_seed"), cases(HARD_CASES, {(4, 4), (6, 6)}))
+def test_large_weights_with_strong_decay_and_equal_keys(seed: int, text_seed: int, tmp_path: Path) -> None:
+    model = large_weight_model(seed)
+    strengthen_decay(model, key_spread=0.001, key_offset=0.3)
+    check(model, random_tokens(model.config, NUM_TOKENS, text_seed), tmp_path)
 
 
 def strong_decay_model(seed: int) -> Any:
@@ -95,11 +99,10 @@ def large_weight_model(seed: int) -> Any:
     return model
 
 
-def check(model: Any, text_seed: int, folder: Path) -> None:
-    """Each mode against transformers, and all modes against each other."""
-    tokens = random_tokens(model.config, NUM_TOKENS, text_seed)
+def check(model: Any, tokens: list[int], folder: Path) -> None:
+    """Each mode against transformers, and all modes against each other, up to the first near-tie."""
     reference = reference_of(model, tokens)
-    assert_few_are_listed([reference])
+    assert reference.first_near_tie >= FEWEST_COMPARED
     run = DecoderRun(save_plain(model, folder))
     modes = [run.in_chunks(tokens, chunk_tokens) for chunk_tokens in CHUNKS] + [run.by_decode(tokens)]
     for logits in modes:

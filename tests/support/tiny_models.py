@@ -85,7 +85,7 @@ def random_model(config: Any, seed: int = 0) -> Any:
     return model
 
 
-def strengthen_decay(model: Qwen4ExpForCausalLM) -> None:
+def strengthen_decay(model: Qwen4ExpForCausalLM, key_spread: float = 0.02, key_offset: float = 0.2) -> None:
     """Log-decay of about -20 per token in every other head, and keys that all point the same way."""
     for layer in model.model.layers:
         if hasattr(layer, "linear_attn"):
@@ -93,8 +93,8 @@ def strengthen_decay(model: Qwen4ExpForCausalLM) -> None:
                 net = layer.linear_attn
                 net.A_log[::2] = 3.0
                 net.dt_bias.fill_(1.0)
-                net.in_proj_qkv.weight[net.key_dim : 2 * net.key_dim] *= 0.02
-                net.in_proj_qkv.weight[net.key_dim : 2 * net.key_dim] += 0.2
+                net.in_proj_qkv.weight[net.key_dim : 2 * net.key_dim] *= key_spread
+                net.in_proj_qkv.weight[net.key_dim : 2 * net.key_dim] += key_offset
 
 
 def scale_weights(model: Qwen4ExpForCausalLM, factor: float) -> None:
