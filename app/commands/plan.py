@@ -50,8 +50,10 @@ def run(context: CommandContext, arguments: argparse.Namespace) -> int:
 
 
 def _machine(options: EngineOptions, ram: str | None) -> "Machine":
-    """This machine, or the one that --device cuda, --vram and --ram describe."""
+    """This machine, or the one that --device cuda, --vram and --ram describe. A CPU engine's own size is measured."""
+    from runtime.client import child_environment
     from runtime.memory.probe import probe_machine
+    from runtime.memory.process_base import measure_process_base
 
     if options.device == "cuda" and options.vram_bytes is not None:
         machine = replace(
@@ -59,6 +61,9 @@ def _machine(options: EngineOptions, ram: str | None) -> "Machine":
         )
     else:
         machine = probe_machine(options)
+    if machine.device == "cpu":
+        held, mapped = measure_process_base(child_environment())
+        machine = replace(machine, process_base_bytes=held, library_bytes=mapped)
     if ram is None:
         return machine
     return replace(machine, ram_total_bytes=parse_size(ram), ram_available_bytes=parse_size(ram))
@@ -79,5 +84,7 @@ def _print_plan(context: CommandContext, budget: "BudgetPlan") -> None:
     rows = [(line.name, format_bytes(line.num_bytes), line.why) for line in budget.lines]
     context.console.print_table([("part", "size", "why"), *rows], right=(1,))
     slots = f"{budget.num_slots} expert slots of {format_bytes(budget.slot_bytes)}"
-    headroom = f"headroom {format_bytes(budget.headroom_bytes)}"
-    context.console.print(f"{slots}, {headroom}, host memory {format_bytes(budget.host_bytes)}")
+    context.console.print(
+        f"{slots}, {format_bytes(budget.total_bytes)} in all, headroom {format_bytes(budget.headroom_bytes)}, "
+        f"host memory {format_bytes(budget.host_bytes)}"
+    )

@@ -1,10 +1,16 @@
 """`plan` says what the other commands say about a checkpoint: on stderr, and as a field of the JSON object."""
 
 import json
+import sys
 from pathlib import Path
 
+import psutil
 import pytest
 
+from app.locations import asset_path
+from runtime.client import EngineClient
+from runtime.options import EngineOptions
+from runtime.protocol import Score
 from scripts.make_checkpoint import make_checkpoint
 from tests.support.command_line import run_hotslot
 
@@ -33,3 +39,19 @@ def test_no_notice_where_config_and_tensors_agree(model: Path) -> None:
     make_checkpoint("qwen3_moe", "modelopt", model)
     planned = run_hotslot("plan", str(model), "--vram", "64MiB", "--json")
     assert (planned.err, json.loads(planned.out)["notice"]) == ("", None)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the peak is read from Linux")
+def test_the_plan_of_a_cpu_is_what_an_engine_then_takes_at_most() -> None:
+    plan = json.loads(run_hotslot("plan", "demo", "--device", "cpu", "--json").out)
+    client = EngineClient(EngineOptions(asset_path("demo-model"), device="cpu"))
+    try:
+        client.start()
+        client.load()
+        client.score(Score("600", token_ids=(7,) * 600))
+        [engine] = psutil.Process().children()
+        status = Path(f"/proc/{engine.pid}/status").read_text()
+    finally:
+        client.close()
+    peak_kib = int(next(line for line in status.splitlines() if line.startswith("VmHWM:")).split()[1])
+    assert 1024 * peak_kib == pytest.approx(plan["total_bytes"], rel=0.05)
