@@ -41,7 +41,8 @@ def parse_arguments() -> argparse.Namespace:
 
     train = stages.add_parser("train", help="train on the packed rows (one GPU)")
     train.add_argument("--length", type=int, default=1024)
-    train.add_argument("--seconds", type=float, default=520, help="of the whole stage")
+    train.add_argument("--seconds", type=float, default=520, help="of this piece, set-up included")
+    train.add_argument("--span", type=float, help="of training over all pieces; the default is one piece")
     train.add_argument("--peak", type=float, default=1.0, help="factor on the learning rates")
     train.add_argument("--indexer-rows", type=int, default=4, help="rows of each step that train the indexer")
     train.add_argument("--budget", type=int, help="sparse attention with this budget while training")
@@ -135,12 +136,14 @@ def train(arguments: argparse.Namespace) -> None:
     model = read_folder(start) if start else Student(architecture_for(load_tokenizer(arguments)))
     plan = TrainingPlan(
         arguments.seconds,
+        span=arguments.span,
         peak=arguments.peak,
         budget=arguments.budget,
         indexer_rows=arguments.indexer_rows,
         seed=arguments.seed,
     )
-    figures = run_train(model.train(), plan, arguments.work / "packed", arguments.length, arguments.device)
+    packed, unfinished = arguments.work / "packed", arguments.work / f"training-{arguments.seed}-{arguments.length}.pt"
+    figures = run_train(model.train(), plan, packed, arguments.length, arguments.device, unfinished)
     state = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
     state.pop("lm_head.weight")
     save_file(state, arguments.work / "trained.safetensors")

@@ -1,5 +1,7 @@
 """Owns the optimiser: Muon for matrices and experts, AdamW for the rest."""
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -66,6 +68,14 @@ class Optimizer:
             weight_decay=0.0,
             fused=True,
         )
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"adam": self.adam.state_dict(), "momentum": list(self.muon.momentum.values())}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.adam.load_state_dict(state["adam"])
+        for buffer, saved in zip(self.muon.momentum.values(), state["momentum"], strict=True):
+            buffer.copy_(saved)
 
     def step(self, factor: float) -> None:
         for group in self.adam.param_groups:

@@ -22,7 +22,8 @@ LAST_FACTOR = 0.02
 
 @dataclass(frozen=True)
 class TrainingPlan:
-    seconds: float  # from the start of the stage, set-up included
+    seconds: float  # of this piece, from the start of the stage, set-up included
+    span: float | None = None  # seconds of training over all pieces; None: this piece is the whole
     tokens_per_step: int = 65536
     peak: float = 1.0  # factor on all learning rates
     budget: int | None = None  # sparse selection while training; None is dense
@@ -30,10 +31,12 @@ class TrainingPlan:
     seed: int = 1
 
 
-@dataclass(frozen=True)
-class Losses:
-    learned: Tensor  # weighted by the loss classes
-    answers: Tensor  # mean over the assistant's tokens
+@dataclass
+class Progress:
+    """What has been done in this piece and those before it."""
+
+    step: int = 0
+    trained_s: float = 0.0
 
 
 def language_loss(logits: Tensor, tokens: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
@@ -79,21 +82,36 @@ class Trainer:
         decay = 1.0 if progress < FLAT_SHARE else max(LAST_FACTOR, (1 - progress) / (1 - FLAT_SHARE))
         return self.plan.peak * min(1.0, (step + 1) / WARM_UP_STEPS) * decay
 
-    def train(self, rows: np.ndarray, began: float) -> list[dict[str, float]]:
+    def train(self, rows: np.ndarray, began: float, state: Path) -> list[dict[str, float]]:
+        """Goes on from `state` where it exists, and leaves it there."""
         optimizer, history = Optimizer(self.model), []
+        done = self.resume(state, optimizer)
         batch = self.plan.tokens_per_step // rows.shape[1]
-        started = time.time()
-        span = self.plan.seconds - (started - began)
-        step = 0
-        while (progress := (time.time() - started) / span) < 1:
-            chosen = batch_indices(len(rows), batch, step, self.plan.seed)
+        started = time.time() - done.trained_s
+        left = self.plan.seconds - (time.time() - began)
+        span = self.plan.span or done.trained_s + left
+        until = min(span, done.trained_s + left)
+        while (trained := time.time() - started) < until:
+            chosen = batch_indices(len(rows), batch, done.step, self.plan.seed)
             loss, answers, indexer, load = self.forward(self.to_device(rows[chosen]))
             loss.backward()
-            optimizer.step(self.factor(step, progress))
-            step += 1
-            if step % 100 == 0 or step in (10, 30):
-                history.append(self.log(step, step * batch / len(rows), answers, indexer, load, time.time() - started))
+            optimizer.step(self.factor(done.step, trained / span))
+            done.step += 1
+            if done.step % 100 == 0 or done.step in (10, 30):
+                seconds = time.time() - started
+                history.append(self.log(done.step, done.step * batch / len(rows), answers, indexer, load, seconds))
+        done.trained_s = time.time() - started
+        saved = {"progress": vars(done), "model": self.model.state_dict(), "optimizer": optimizer.state_dict()}
+        torch.save(saved, state)
         return history
+
+    def resume(self, state: Path, optimizer: Optimizer) -> Progress:
+        if not state.exists():
+            return Progress()
+        saved = torch.load(state, map_location=self.device, weights_only=True)
+        self.model.load_state_dict(saved["model"])
+        optimizer.load_state_dict(saved["optimizer"])
+        return Progress(**saved["progress"])
 
     def log(self, step: int, epoch: float, answers: Tensor, indexer: list[Tensor], load: Tensor, seconds: float):
         entry = {
@@ -130,8 +148,8 @@ def wait_for(path: Path) -> None:
         time.sleep(0.5)
 
 
-def run_train(model: Student, plan: TrainingPlan, packed: Path, length: int, device: str) -> dict:
-    """Compiles while the pack stage may still be writing, trains, validates -> figures."""
+def run_train(model: Student, plan: TrainingPlan, packed: Path, length: int, device: str, state: Path) -> dict:
+    """Compiles while the pack stage may still be writing, trains a piece, validates -> figures."""
     began = time.time()
     trainer = Trainer(model, plan, device)
     trainer.warm_up(length)
@@ -139,7 +157,7 @@ def run_train(model: Student, plan: TrainingPlan, packed: Path, length: int, dev
     wait_for(packed / "rows.npy")
     rows, validation = np.load(packed / "rows.npy"), dict(np.load(packed / "validation.npz"))
     print(f"{len(rows)} rows after {time.time() - began:.0f} s", flush=True)
-    history = trainer.train(rows, began)
+    history = trainer.train(rows, began, state)
     losses = trainer.validate(validation)
     print("validation", json.dumps(losses), flush=True)
     return {"history": history, "validation": losses}
