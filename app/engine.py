@@ -144,6 +144,16 @@ class LocalEngine:
         client = self._running()
         return await _in_thread(lambda: client.score(request))
 
+    async def start_trace(self, path: Path) -> None:
+        """Record what every step routes to from now on, for `path`."""
+        client = self._running()
+        await _in_thread(lambda: client.start_trace(path))
+
+    async def stop_trace(self) -> int:
+        """Save the trace; returns its number of decode steps."""
+        client = self._running()
+        return await _in_thread(client.stop_trace)
+
     async def stats(self) -> EngineStats:
         """The engine's figures now."""
         client = self._running()

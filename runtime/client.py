@@ -37,8 +37,11 @@ from runtime.protocol import (
     Score,
     Scored,
     Shutdown,
+    StartTrace,
     StatsReported,
+    StopTrace,
     TokensCounted,
+    TraceSaved,
 )
 from runtime.wire import Wire
 
@@ -213,6 +216,16 @@ class EngineClient:
         assert isinstance(event, Scored)
         return event
 
+    def start_trace(self, path: Path) -> None:
+        """Record what steps route to from now on, for `path`. Raises TraceError or EngineError."""
+        self._ask(StartTrace(f"trace-{next(self._numbers)}", str(path.absolute())))
+
+    def stop_trace(self) -> int:
+        """Save the trace; returns its number of decode steps. Raises TraceError or EngineError."""
+        event = self._ask(StopTrace(f"trace-{next(self._numbers)}"))
+        assert isinstance(event, TraceSaved)
+        return event.num_steps
+
     def stats(self) -> EngineStats:
         """The engine's figures now."""
         event = self._ask(GetStats(f"stats-{next(self._numbers)}"))
@@ -221,7 +234,7 @@ class EngineClient:
 
     # ---- plumbing
 
-    def _ask(self, command: CountTokens | Score | GetStats) -> object:
+    def _ask(self, command: CountTokens | Score | GetStats | StartTrace | StopTrace) -> object:
         events = self._open(command.request_id)
         try:
             self._send(command)

@@ -25,5 +25,9 @@ class RequestError(HotslotError):
     """A request can never be served as it is (too long, empty): nothing was computed."""
 
 
+class TraceError(HotslotError):
+    """A routing trace can't be read or written: names the file."""
+
+
 class EngineError(HotslotError):
     """The engine process failed, died or could not be started."""

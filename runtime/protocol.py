@@ -124,11 +124,27 @@ class GetStats:
 
 
 @dataclass(frozen=True)
+class StartTrace:
+    """Record what every step routes to from now on; answered by `TraceStarted`."""
+
+    request_id: str
+    path: str
+    """The file that `StopTrace` makes."""
+
+
+@dataclass(frozen=True)
+class StopTrace:
+    """Record no longer and give the file its name; answered by `TraceSaved`."""
+
+    request_id: str
+
+
+@dataclass(frozen=True)
 class Shutdown:
     """End the process."""
 
 
-Command = LoadModel | Generate | Cancel | CountTokens | Score | GetStats | Shutdown
+Command = LoadModel | Generate | Cancel | CountTokens | Score | GetStats | StartTrace | StopTrace | Shutdown
 
 # ---- events: engine -> app
 
@@ -273,6 +289,21 @@ class TokensCounted:
 
 
 @dataclass(frozen=True)
+class TraceStarted:
+    """Answer to `StartTrace`."""
+
+    request_id: str
+
+
+@dataclass(frozen=True)
+class TraceSaved:
+    """Answer to `StopTrace`: how many decode steps the file holds."""
+
+    request_id: str
+    num_steps: int
+
+
+@dataclass(frozen=True)
 class Scored:
     """Answer to `Score`: `logprobs[i]` is that of token i+1 given tokens 0..i; `argmax[i]` is the best next token."""
 
@@ -345,4 +376,14 @@ RequestEvent = (
     | Cancelled
     | Failed
 )
-Event = LoadProgressed | Loaded | LoadFailed | StatsReported | TokensCounted | Scored | RequestEvent
+Event = (
+    LoadProgressed
+    | Loaded
+    | LoadFailed
+    | StatsReported
+    | TokensCounted
+    | TraceStarted
+    | TraceSaved
+    | Scored
+    | RequestEvent
+)

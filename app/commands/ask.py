@@ -12,6 +12,7 @@ from typing import Any
 from app.chat.attachments import decode_text, read_attachment
 from app.chat.events import (
     AnswerTextStreamed,
+    EngineReady,
     EngineStarting,
     NoticeShown,
     PrefillAdvanced,
@@ -22,7 +23,7 @@ from app.chat.events import (
 )
 from app.chat.session import ChatSession
 from app.commands.context import CommandContext
-from app.commands.options import add_chat_options, add_engine_options, add_model_option
+from app.commands.options import add_chat_options, add_engine_options, add_model_option, parse_output_path
 from app.console import Console
 from app.engine import LocalEngine
 from app.messages import Attachment
@@ -39,6 +40,7 @@ def add_parser(commands: Any) -> None:
     add_model_option(parser)
     parser.add_argument("--file", action="append", default=[], metavar="F", help="a text file to go with the question")
     parser.add_argument("--json", action="store_true", help="print one JSON object at the end")
+    parser.add_argument("--trace", metavar="FILE", help="record which experts are routed, for hotslot bench policy")
     parser.add_argument("prompt", metavar="PROMPT", nargs="?", help="the question, or - to read it from stdin")
     add_chat_options(parser)
     add_engine_options(parser)
@@ -52,8 +54,9 @@ def run(context: CommandContext, arguments: argparse.Namespace) -> int:
     prompt = _read_prompt(arguments.prompt, bool(attachments), console)
     if not prompt.strip() and not attachments:
         raise UsageError("The prompt is empty; write a question, or - to read it from stdin.")
+    trace_path = parse_output_path("--trace", arguments.trace)
     model_path = context.model_path()
-    return asyncio.run(_ask(context, model_path, prompt, attachments, arguments.json))
+    return asyncio.run(_ask(context, model_path, prompt, attachments, trace_path, arguments.json))
 
 
 def _read_files(names: list[str], console: Console) -> Iterator[Attachment]:
@@ -81,7 +84,12 @@ def _read_prompt(prompt: str | None, has_files: bool, console: Console) -> str:
 
 
 async def _ask(
-    context: CommandContext, model_path: Path, prompt: str, attachments: list[Attachment], is_json: bool
+    context: CommandContext,
+    model_path: Path,
+    prompt: str,
+    attachments: list[Attachment],
+    trace_path: Path | None,
+    is_json: bool,
 ) -> int:
     engine = LocalEngine(context.locations.engine_log_file)
     session = ChatSession(engine, Store.in_memory(), context.settings, model_path)
@@ -91,10 +99,15 @@ async def _ask(
             async with aclosing(session.send(prompt, attachments)) as events:
                 async for event in events:
                     printer.show(event)
+                    if trace_path is not None and isinstance(event, EngineReady):
+                        await engine.start_trace(trace_path)
+        assert printer.end is not None
+        status = _conclude(context.console, session, printer.end, is_json)
+        if trace_path is not None and engine.is_running:
+            await engine.stop_trace()
+        return status
     finally:
         await session.close()
-    assert printer.end is not None
-    return _conclude(context.console, session, printer.end, is_json)
 
 
 @contextmanager

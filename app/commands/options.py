@@ -6,6 +6,7 @@ default.
 
 import argparse
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from app.errors import SettingsError
@@ -99,6 +100,16 @@ def parse_size_option(text: str) -> str:
     if not is_legal:
         raise argparse.ArgumentTypeError("a size must be above 0, like 16GiB")
     return text
+
+
+def parse_output_path(option: str, name: str | None) -> Path | None:
+    """Where a file can be made or replaced. Raises UsageError naming the option."""
+    if name is None:
+        return None
+    path = Path(name).absolute()
+    if not path.parent.is_dir() or (path.exists() and not path.is_file()):
+        raise UsageError(f"{option} {clean_line(name)}: give a file in a folder that exists.")
+    return path
 
 
 def apply_options(settings: Settings, arguments: argparse.Namespace) -> Settings:

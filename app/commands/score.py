@@ -9,7 +9,7 @@ from typing import Any
 from app.chat.attachments import decode_text
 from app.chat.engine_start import LoadEstimate
 from app.commands.context import CommandContext
-from app.commands.options import add_engine_options, add_model_option
+from app.commands.options import add_engine_options, add_model_option, parse_output_path
 from app.console import Console
 from app.engine import LocalEngine
 from app.errors import AttachmentError
@@ -36,13 +36,14 @@ def run(context: CommandContext, arguments: argparse.Namespace) -> int:
     context.tell_settings_notice()
     if (arguments.ids is None) == (arguments.text_file is None):
         raise UsageError("Give either --ids FILE.json or a text file.")
+    logits_path = parse_output_path("--logits-out", arguments.logits_out)
     request = Score(
         new_id(),
         token_ids=_read_ids(Path(arguments.ids)) if arguments.ids is not None else None,
         text=_read_text(Path(arguments.text_file), context.console) if arguments.text_file is not None else None,
         chunk_tokens=arguments.chunk,
         by_decode=arguments.decode,
-        logits_path=_output_path(arguments.logits_out),
+        logits_path=None if logits_path is None else str(logits_path),
     )
     scored = asyncio.run(_score(context, context.model_path(), request))
     if arguments.json:
@@ -102,15 +103,6 @@ def _read_text(path: Path, console: Console) -> str:
     if notice:
         console.notice(notice)
     return text
-
-
-def _output_path(name: str | None) -> str | None:
-    if name is None:
-        return None
-    path = Path(name).absolute()
-    if not path.parent.is_dir() or path.is_dir():
-        raise UsageError(f"--logits-out {clean_line(name)}: give a file in a folder that exists.")
-    return str(path)
 
 
 def _to_json(scored: Scored, logits_out: str | None) -> dict[str, Any]:

@@ -23,7 +23,9 @@ from runtime.protocol import (
     LoadFailed,
     LoadModel,
     Score,
+    StartTrace,
     StatsReported,
+    StopTrace,
     TokensCounted,
 )
 from runtime.schedule.step_plan import StepPlan
@@ -58,7 +60,7 @@ class Engine:
             self._load(command)
         elif isinstance(command, Cancel):
             self._cancel(command.request_id)
-        elif not isinstance(command, Generate | Score | CountTokens | GetStats):
+        elif not isinstance(command, Generate | Score | CountTokens | GetStats | StartTrace | StopTrace):
             _logger.error("ignored a %s", type(command).__name__)
         else:
             try:
@@ -94,12 +96,16 @@ class Engine:
         else:
             self._send(self._model.loaded_event())
 
-    def _accept(self, command: Generate | Score | CountTokens | GetStats) -> None:
+    def _accept(self, command: Generate | Score | CountTokens | GetStats | StartTrace | StopTrace) -> None:
         model = self._loaded_model()
         if isinstance(command, GetStats):
             self._send(StatsReported(command.request_id, model.stats()))
         elif isinstance(command, CountTokens):
             self._send(TokensCounted(command.request_id, model.admission.count_tokens(command)))
+        elif isinstance(command, StartTrace):
+            self._send(model.tracing.start(command))
+        elif isinstance(command, StopTrace):
+            self._send(model.tracing.stop(command))
         elif command.request_id in self._work:
             raise RequestError(f"Request {command.request_id} is running already.")
         else:

@@ -25,6 +25,7 @@ from runtime.execute.loaded_model import DeviceMemory, LoadedModel
 from runtime.execute.progress import LoadProgress
 from runtime.execute.sampling_defaults import read_sampling_defaults
 from runtime.execute.threads import ThreadPlan
+from runtime.execute.tracing import Tracing
 from runtime.execute.warm_up import grow_heap, warm_up
 from runtime.experts.routed import SlotExperts
 from runtime.experts.store import PinnedStore
@@ -90,6 +91,7 @@ def load_model(options: EngineOptions, base_bytes: tuple[int, int], send: Callab
         default_sampling=folder.default_sampling,
         load_s=load_s,
         meter=Meter(),
+        tracing=Tracing(spec, experts),
         notice=folder.checkpoint.notice or "",
     )
 

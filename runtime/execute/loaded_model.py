@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from runtime.execute.admission import Admission
 from runtime.execute.forward import Forward
 from runtime.execute.overlap import OverlapDecision
+from runtime.execute.tracing import Tracing
 from runtime.experts.routed import SlotExperts
 from runtime.options import EngineOptions, SamplingOptions
 from runtime.protocol import EngineStats, Loaded
@@ -44,6 +45,7 @@ class LoadedModel:
     default_sampling: SamplingOptions
     load_s: float
     meter: Meter
+    tracing: Tracing
     notice: str = ""
 
     def loaded_event(self) -> Loaded:

@@ -52,6 +52,16 @@ def count_use(log2_count: NDArray[np.int64]) -> NDArray[np.int64]:
     return np.maximum(log2_count, 0) + LOG2_TABLE[index]
 
 
+def near_misses(expert_ids: NDArray[np.int64], router_logits: NDArray[np.float32]) -> NDArray[np.bool_]:
+    """bool [num_experts]: within `NEAR_MISS_LOGIT` of what some row routed, the routed ones included.
+
+    expert_ids [rows, k], router_logits fp32 [rows, num_experts].
+    """
+    lowest = np.take_along_axis(router_logits, expert_ids, 1).min(1, keepdims=True)
+    is_near: NDArray[np.bool_] = (router_logits >= lowest - NEAR_MISS_LOGIT).any(0)
+    return is_near
+
+
 class RulePolicy:
     """State per (layer, expert): last_tok, log2(c) as of the last use, and the token of that use."""
 
@@ -82,8 +92,7 @@ class RulePolicy:
         """Refresh near misses (last_tok only), then count the routed experts once, however many rows chose them."""
         first = layer * self._num_experts
         last_tok = self._last_tok[first : first + self._num_experts]
-        lowest = np.take_along_axis(router_logits, expert_ids, 1).min(1, keepdims=True)
-        is_near = (router_logits >= lowest - NEAR_MISS_LOGIT).any(0)
+        is_near = near_misses(expert_ids, router_logits)
         np.maximum(last_tok, self._tok - 1, out=last_tok, where=is_near)
         used = routed + first
         decayed = self._log2_count[used] - ((self._tok - self._counted_tok[used]) << DECAY_SHIFT)

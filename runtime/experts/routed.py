@@ -9,6 +9,7 @@ from typing import Protocol
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from runtime.experts.policy import make_policy
@@ -24,6 +25,18 @@ class ExpertCompute(Protocol):
     def groups(self, pool: Tensor, slots: list[int], routes: list[Tensor], hidden: Tensor, output: Tensor) -> None: ...
 
 
+class RoutingRecorder(Protocol):
+    """Keeps what steps route to: see `runtime.experts.trace_writer.TraceWriter`."""
+
+    def begin_step(self) -> None: ...
+
+    def decode(self, layer: int, expert_ids: NDArray[np.int64], router_logits: NDArray[np.float32]) -> None: ...
+
+    def prefill(self, layer: int, experts: list[int]) -> None: ...
+
+    def clear(self) -> None: ...
+
+
 class SlotExperts:
     """The routed experts of all layers over one slot pool (uint8 [slots + ring slots, largest record's bytes])."""
 
@@ -32,6 +45,8 @@ class SlotExperts:
         self.cache = cache
         self.pool = pool
         self._computes = computes
+        self.recorder: RoutingRecorder | None = None
+        """Told of every routing while it is set."""
         # What each layer sees of the pool: the bytes of its own records.
         self._pools = [pool[:, : layout.record_bytes] for layout in store.layouts]
 
@@ -71,10 +86,14 @@ class SlotExperts:
     def begin_step(self) -> None:
         """One decode step starts; to be called once, whatever the number of rows. Prefill has no steps."""
         self.cache.begin_step()
+        if self.recorder is not None:
+            self.recorder.begin_step()
 
     def clear(self) -> None:
         """Empty every slot: after a failure in the middle of a step nobody knows what lies in them."""
         self.cache.clear()
+        if self.recorder is not None:
+            self.recorder.clear()
 
     def run(self, layer: int, hidden: Tensor, expert_ids: Tensor, router_logits: Tensor, is_decode: bool) -> Tensor:
         """fp32 [N, k, hidden]: the unweighted output of every route.
@@ -95,7 +114,10 @@ class SlotExperts:
                 raise AssertionError(f"slot {slot} does not hold the record of layer {layer}, expert {expert}")
 
     def _decode(self, layer: int, hidden: Tensor, expert_ids: Tensor, router_logits: Tensor) -> Tensor:
-        plan = self.cache.ensure(layer, expert_ids.numpy(), router_logits.float().numpy())
+        ids, logits = expert_ids.numpy(), router_logits.float().numpy()
+        if self.recorder is not None:
+            self.recorder.decode(layer, ids, logits)
+        plan = self.cache.ensure(layer, ids, logits)
         for expert, slot in plan.missed:
             self._copy(layer, expert, slot)
         return self._computes[layer].decode(self._pools[layer], torch.from_numpy(plan.slots), hidden)
@@ -110,6 +132,8 @@ class SlotExperts:
 
     def _groups(self, layer: int, experts: list[int]) -> Iterator[tuple[list[int], list[int]]]:
         """(positions in `experts`, their slots), each group ready to be computed before the next is asked for."""
+        if self.recorder is not None:
+            self.recorder.prefill(layer, experts)
         missing = [expert for expert in experts if self._slot(layer, expert) == EMPTY]
         for expert, slot in self.cache.place(layer, missing):
             self._copy(layer, expert, slot)
