@@ -121,3 +121,15 @@ def test_logits_that_a_full_disk_takes_no_more_of_are_one_line(full_disk: Path, 
     assert "logits.safetensors" in line
     assert "space" in line
     assert ended.is_clean
+
+
+def test_a_trace_that_a_full_disk_takes_no_more_of_is_one_line_after_the_answer(full_disk: Path, home: Path) -> None:
+    ended = run_unprivileged(home, "ask", "--trace", str(full_disk / "a.trace"), *QUESTION)
+    assert ended.status == 1
+    assert ended.out.strip()
+    cut_off, line = ended.err.splitlines()
+    assert "token limit" in cut_off
+    assert "a.trace" in line
+    assert "space" in line
+    assert ended.is_clean
+    assert [path.name for path in full_disk.iterdir()] == ["filler"]
