@@ -88,7 +88,9 @@ class Settings:
     )
     dtype: Literal["auto", "fp32"] = field(
         default="auto",
-        metadata=_about("engine", "Precision", "fp32 is a slow check mode on CUDA; the CPU always uses it"),
+        metadata=_about(
+            "engine", "Precision", "auto: the arithmetic of chat; fp32: slower and exact, to check numerics"
+        ),
     )
     vram: str = field(
         default="",

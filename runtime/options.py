@@ -32,7 +32,8 @@ class EngineOptions:
     """Folder of the checkpoint."""
     device: DeviceName = "auto"
     dtype: DtypeName = "auto"
-    """fp32 is a check mode on CUDA; CPU always computes in fp32."""
+    """fp32 asks for the check mode, slow and exact: on a CPU, which computes in fp32 anyway, it means fp64 for residual
+    streams, hyper-connections and delta nets."""
     dense: DenseName = "auto"
     policy: PolicyName = "rule"
     overlap: bool = True

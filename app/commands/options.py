@@ -13,7 +13,7 @@ from app.errors import SettingsError
 from app.sanitize import clean, clean_line
 from app.settings import SETTING_FIELDS, Settings
 from runtime.errors import UsageError
-from runtime.options import parse_size
+from runtime.options import DtypeName, parse_size
 
 _FIELDS = {setting.name: setting for setting in SETTING_FIELDS}
 _SAMPLING = ("temperature", "top_k", "top_p", "min_p", "presence_penalty", "repetition_penalty", "seed", "max_tokens")
@@ -64,8 +64,8 @@ def add_chat_options(parser: argparse.ArgumentParser) -> None:
         _add_setting(sampling, name, _METAVARS.get(name, "X"))
 
 
-def add_engine_options(parser: argparse.ArgumentParser) -> None:
-    """How the model is loaded."""
+def add_engine_options(parser: argparse.ArgumentParser, default_dtype: DtypeName = "auto") -> None:
+    """How the model is loaded; `default_dtype` is what the help calls the default."""
     engine = parser.add_argument_group("engine")
     engine.add_argument(
         "--overlap", choices=("on", "off"), default=argparse.SUPPRESS, help=_FIELDS["overlap"].info.help
@@ -76,7 +76,10 @@ def add_engine_options(parser: argparse.ArgumentParser) -> None:
     add_memory_options(engine)
     _add_setting(engine, "slots", "N")
     engine.add_argument(
-        "--dtype", choices=_FIELDS["dtype"].choices, default=argparse.SUPPRESS, help=_FIELDS["dtype"].info.help
+        "--dtype",
+        choices=_FIELDS["dtype"].choices,
+        default=argparse.SUPPRESS,
+        help=f"{_FIELDS['dtype'].info.help}; default: {default_dtype}",
     )
 
 

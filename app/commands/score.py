@@ -1,8 +1,12 @@
-"""`hotslot score`: how likely a model finds given tokens; the way numerics are checked from outside."""
+"""`hotslot score`: how likely a model finds given tokens; the way numerics are checked from outside.
+
+So it computes in fp32's check mode unless the command line says --dtype auto; the settings have no say in that.
+"""
 
 import argparse
 import asyncio
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +20,10 @@ from app.errors import AttachmentError
 from app.messages import new_id
 from app.sanitize import clean_line
 from runtime.errors import UsageError
+from runtime.options import DtypeName, EngineOptions
 from runtime.protocol import LoadProgressed, Score, Scored
+
+_DEFAULT_DTYPE: DtypeName = "fp32"
 
 
 def add_parser(commands: Any) -> None:
@@ -28,7 +35,7 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("--decode", action="store_true", help="feed token by token through the decode step")
     parser.add_argument("--logits-out", metavar="F", help="write fp32 logits [tokens, vocabulary] as safetensors")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
-    add_engine_options(parser)
+    add_engine_options(parser, _DEFAULT_DTYPE)
     parser.set_defaults(run=run)
 
 
@@ -45,7 +52,9 @@ def run(context: CommandContext, arguments: argparse.Namespace) -> int:
         by_decode=arguments.decode,
         logits_path=None if logits_path is None else str(logits_path),
     )
-    scored = asyncio.run(_score(context, context.model_path(), request))
+    options = context.settings.engine_options(context.model_path())
+    options = replace(options, dtype=getattr(arguments, "dtype", _DEFAULT_DTYPE))
+    scored = asyncio.run(_score(context, options, request))
     if arguments.json:
         context.console.print_json(_to_json(scored, arguments.logits_out))
     else:
@@ -53,7 +62,7 @@ def run(context: CommandContext, arguments: argparse.Namespace) -> int:
     return 0
 
 
-async def _score(context: CommandContext, model_path: Path, request: Score) -> Scored:
+async def _score(context: CommandContext, options: EngineOptions, request: Score) -> Scored:
     engine = LocalEngine(context.locations.engine_log_file)
 
     estimate = LoadEstimate()
@@ -62,7 +71,7 @@ async def _score(context: CommandContext, model_path: Path, request: Score) -> S
         context.console.progress(f"Loading the model ({progress.phase}) {estimate.describe(progress)}")
 
     try:
-        loaded = await engine.start(context.settings.engine_options(model_path), show)
+        loaded = await engine.start(options, show)
         if loaded.notice:
             context.console.notice(loaded.notice)
         context.console.progress("Scoring")

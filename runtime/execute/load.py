@@ -46,6 +46,8 @@ from runtime.text.tokenizer import FILE_NAME as TOKENIZER_FILE
 from runtime.text.tokenizer import Tokenizer
 
 END_OF_TURN = "<|im_end|>"
+_RESIDUAL_DTYPES = {"auto": torch.float32, "fp32": torch.float64}
+"""Of `EngineOptions.dtype` on a CPU; whatever else it holds dense is fp32."""
 _logger = logging.getLogger("hotslot.engine")
 
 
@@ -162,6 +164,7 @@ class _Weights:
             torch.float32,
             self._budget.is_ngram_table_mapped,
             lambda done_bytes: self._progress.report("dense", min(done_bytes, total_bytes - 1), total_bytes),
+            _RESIDUAL_DTYPES[self._options.dtype],
         )
         self._progress.report("dense", total_bytes, total_bytes)
         return decoder

@@ -53,6 +53,7 @@ class Decoder:
     ) -> None:
         self.spec = spec
         self._ops = select_ops(weights.device)
+        self._dtype, self._residual_dtype = weights.dtype, weights.residual_dtype
         self._embedding = weights.matrix(names.of_model("embed_tokens.weight"))
         self._head = self._embedding if spec.ties_embeddings else weights.matrix(names.lm_head)
         weights.source.release_pages()
@@ -77,21 +78,24 @@ class Decoder:
         dtype: torch.dtype,
         is_ngram_table_mapped: bool = False,
         on_kept: Callable[[int], None] = lambda num_bytes: None,
+        residual_dtype: torch.dtype | None = None,
     ) -> "Decoder":
         """Read and convert all dense weights, telling `on_kept` the bytes held so far; it may raise to cancel.
 
         Raises CheckpointError naming what can't be used.
         A mapped n-gram table stays in the checkpoint's file and its rows are read as they are needed.
+        `residual_dtype` is that of residual streams, hyper-connections and delta nets; None: `dtype`.
         """
-        return cls(
-            spec, DenseWeights(source, torch.device(device), dtype, spec.norm_adds_one), names, is_ngram_table_mapped
+        weights = DenseWeights(
+            source, torch.device(device), dtype, spec.norm_adds_one, on_kept, residual_dtype or dtype
         )
+        return cls(spec, weights, names, is_ngram_table_mapped)
 
     @torch.inference_mode()
     def forward(self, step: StepInputs, pages: PagePool, states: StatePool, experts: RoutedExperts) -> Tensor:
         """Logits fp32 [M, vocab] at `step.logit_rows`; moves the state of every segment on by its tokens."""
         num_streams = self.spec.residual_width // self.spec.hidden_size
-        residual = self._embedding[step.token_ids].repeat(1, num_streams)
+        residual = self._embedding[step.token_ids].to(self._residual_dtype).repeat(1, num_streams)
         contexts = step_contexts(self.spec, step, states, self._ops)
         rotary = self._rotary.table(step.positions, self._ops)
         plans = tuple(
@@ -104,14 +108,15 @@ class Decoder:
             output = self._mix_tokens(layer.mixer, hidden, step, plans, rotary, pages, states)
             layer.mixer_residual.inject(residual, output, inject)
             hidden, inject = layer.moe_residual.mix(residual)
-            layer.moe_residual.inject(residual, layer.moe.forward(hidden, experts, step.is_decode), inject)
+            output = layer.moe.forward(hidden.to(self._dtype), experts, step.is_decode)
+            layer.moe_residual.inject(residual, output, inject)
         return self._logits(residual[step.logit_rows])
 
     def _logits(self, residual: Tensor) -> Tensor:
         if residual.shape[0] == 0:
             return torch.empty((0, self.spec.vocab_size), dtype=torch.float32, device=residual.device)
         hidden, _ = self._final_mixer.mix(residual)
-        return functional.linear(hidden, self._head).float()
+        return functional.linear(hidden.to(self._dtype), self._head).float()
 
     def _mix_tokens(
         self,
@@ -125,4 +130,4 @@ class Decoder:
     ) -> Tensor:
         if isinstance(mixer, DeltaNet):
             return mixer.forward(hidden, step, states)
-        return mixer.forward(hidden, plans, rotary, pages, states)
+        return mixer.forward(hidden.to(self._dtype), plans, rotary, pages, states)

@@ -22,25 +22,29 @@ class DeltaNet:
         self._ops = ops
         self._net: DeltaNetSpec = spec.delta_net
         self._eps = spec.rms_norm_eps
+        dtype = weights.residual_dtype
         self.index = spec.delta_net_layers.index(layer)
 
         def name(part: str) -> str:
             return names.of_layer(layer, f"linear_attn.{part}")
 
         if self._net.is_grouped:
-            grouped = [weights.read(name(f"{part}.weight")) for part in ("in_proj_qkvz", "in_proj_ba")]
+            grouped = [weights.read(name(f"{part}.weight"), dtype) for part in ("in_proj_qkvz", "in_proj_ba")]
             self._in_proj = weights.keep(_ungrouped(self._net, grouped[0], grouped[1]))
         else:
             projections = ("in_proj_qkv", "in_proj_z", "in_proj_b", "in_proj_a")
-            self._in_proj = weights.matrix(*(name(f"{part}.weight") for part in projections))
+            self._in_proj = weights.matrix(*(name(f"{part}.weight") for part in projections), dtype=dtype)
         self._conv = weights.conv(name("conv1d.weight"))
-        self._decay_rate = weights.vector(name("A_log")).exp_().neg_()
+        self._decay_rate = weights.vector(name("A_log"), torch.promote_types(dtype, torch.float32)).exp_().neg_()
         self._dt_bias = weights.vector(name("dt_bias"))
         self._norm = weights.vector(name("norm.weight"))
         self._out_proj = weights.matrix(name("out_proj.weight"))
 
     def forward(self, hidden: Tensor, step: StepInputs, states: StatePool) -> Tensor:
-        """Mixer output [N, H] for hidden [N, H]; moves each segment's recurrent and convolution state on."""
+        """Mixer output [N, H] for hidden [N, H]; moves each segment's recurrent and convolution state on.
+
+        All but the output projection is computed in the dtype of `hidden`, the residual's.
+        """
         net = self._net
         value_width = net.num_value_heads * net.value_dim
         widths = (net.conv_channels, value_width, net.num_value_heads, net.num_value_heads)
@@ -53,7 +57,8 @@ class DeltaNet:
         read = (rows[0] if len(rows) == 1 else torch.cat(rows)).reshape(-1, net.value_dim)
         is_sigmoid = net.gate_activation == "sigmoid"
         gated = self._ops.gated_rms_norm(read, gate.reshape(read.shape), self._norm, self._eps, is_sigmoid)
-        return functional.linear(gated.view(hidden.shape[0], value_width), self._out_proj)
+        mixed_values = gated.view(hidden.shape[0], value_width).to(self._out_proj.dtype)
+        return functional.linear(mixed_values, self._out_proj)
 
     def _run_segment(self, mixed: Tensor, log_decay: Tensor, beta: Tensor, states: StatePool, segment: Segment) -> Any:
         """Read-outs [T, Hv, dv] of one segment's tokens."""

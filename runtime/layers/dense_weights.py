@@ -18,7 +18,12 @@ DEQUANTISED_BYTES = 64 << 20
 
 
 class DenseWeights:
-    """Reads dense tensors for the layers; `num_bytes` is what they hold afterwards, told to `on_kept` as it grows."""
+    """Reads dense tensors for the layers; `num_bytes` is what they hold afterwards, told to `on_kept` as it grows.
+
+    `residual_dtype` (None: `dtype`) is that of residual streams, hyper-connections and delta nets. In fp64 it keeps a
+    CPU's logits exact: the norm after a delta net divides by a read-out that may nearly vanish, and then makes more
+    than 1e-4 out of the round-off of fp32 in what leads there.
+    """
 
     def __init__(
         self,
@@ -27,20 +32,23 @@ class DenseWeights:
         dtype: torch.dtype,
         norm_adds_one: bool,
         on_kept: Callable[[int], None] = lambda num_bytes: None,
+        residual_dtype: torch.dtype | None = None,
     ) -> None:
         self.source = source
         self.device = device
         self.dtype = dtype
+        self.residual_dtype = residual_dtype or dtype
         self.num_bytes = 0
         self._norm_offset = 1.0 if norm_adds_one else 0.0
         self._on_kept = on_kept
 
-    def read(self, name: str) -> Tensor:
-        """A copy in compute dtype, not counted: for the caller to reorder and then `keep`."""
+    def read(self, name: str, dtype: torch.dtype | None = None) -> Tensor:
+        """A copy in `dtype` or the compute dtype, not counted: for the caller to reorder and then `keep`."""
+        dtype = dtype or self.dtype
         stored = find_matrix(self.source.files, name.removesuffix(".weight"))
         if stored.kind == "plain":
-            return self._get(name, self.dtype)
-        return self._dequantise(read_matrix(self.source, stored))
+            return self._get(name, dtype)
+        return self._dequantise(read_matrix(self.source, stored), dtype)
 
     def keep(self, tensor: Tensor) -> Tensor:
         """What a layer holds from now on, contiguous; counts it. The tensor must not be a view of a mapped file."""
@@ -49,9 +57,9 @@ class DenseWeights:
         self._on_kept(self.num_bytes)
         return kept
 
-    def matrix(self, *names: str) -> Tensor:
+    def matrix(self, *names: str, dtype: torch.dtype | None = None) -> Tensor:
         """[N, K] matrices stacked along N into one, so that one product serves them all."""
-        parts = [self.read(name) for name in names]
+        parts = [self.read(name, dtype) for name in names]
         return self.keep(parts[0] if len(parts) == 1 else torch.cat(parts))
 
     def read_norm_scale(self, name: str) -> Tensor:
@@ -67,19 +75,19 @@ class DenseWeights:
         """A depthwise convolution [C, 1, K] as taps [K, C]."""
         return self.keep(self.read(name).squeeze(1).t())
 
-    def vector(self, name: str) -> Tensor:
-        """A 1-D tensor in fp32."""
-        return self.keep(self._get(name, torch.float32))
+    def vector(self, name: str, dtype: torch.dtype = torch.float32) -> Tensor:
+        """A 1-D tensor."""
+        return self.keep(self._get(name, dtype))
 
     def _get(self, name: str, dtype: torch.dtype) -> Tensor:
         values = self.source.get(name).to(device=self.device, dtype=dtype, copy=True)
         return refuse_not_finite(values, self.source.files.find(name))
 
-    def _dequantise(self, matrix: Matrix) -> Tensor:
+    def _dequantise(self, matrix: Matrix, dtype: torch.dtype) -> Tensor:
         """A few rows at a time, so that no large matrix exists in fp32 beside its result."""
         num_rows, width = (matrix.codes if isinstance(matrix, Nvfp4Matrix) else matrix.values).shape
         width *= 2 if isinstance(matrix, Nvfp4Matrix) else 1
-        result = torch.empty(num_rows, width, device=self.device, dtype=self.dtype)
+        result = torch.empty(num_rows, width, device=self.device, dtype=dtype)
         step = max(1, DEQUANTISED_BYTES // (4 * width))
         for begin in range(0, num_rows, step):
             rows = slice(begin, begin + step)

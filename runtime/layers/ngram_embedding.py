@@ -98,7 +98,7 @@ class NgramEmbedding:
         """Add the embedding of contexts int64 [n, N] to residual [N, S*H] in place; moves convolution state on."""
         ops, num_rows = self._ops, residual.shape[0]
         ids = ops.ngram_ids(contexts, self._multipliers, self._head_sizes, self._head_offsets)
-        embedded = self.table.gather(ids).view(num_rows, -1).to(residual)
+        embedded = self.table.gather(ids).view(num_rows, -1).to(self._key_value.dtype)
         keys, value = functional.linear(embedded, self._key_value).tensor_split((self._residual_width,), dim=-1)
         streams = residual.view(num_rows, self._num_streams, -1)
         keys = ops.rms_norm(keys.view(streams.shape), self._norm_key, self._eps)

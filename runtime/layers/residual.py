@@ -15,7 +15,7 @@ class Residual(Protocol):
     """One block's wrapping; `width` of the residual is the spec's."""
 
     def mix(self, residual: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Block input [N, H] from residual [N, width], and what `inject` needs."""
+        """Block input [N, H] from residual [N, width], in its dtype, and what `inject` needs."""
         ...
 
     def inject(self, residual: Tensor, output: Tensor, inject: Tensor | None) -> None:

@@ -15,6 +15,7 @@ from runtime.memory.sizes import (
     fp8_dense_bytes,
     index_key_page_bytes,
     kv_page_bytes,
+    residual_params,
     state_row_bytes,
     text_bytes,
     workspace_bytes,
@@ -83,6 +84,7 @@ class _Planner:
         self._spec, self._machine, self._options = spec, machine, options
         self._is_cuda = machine.device == "cuda"
         self._element_bytes = 2 if self._is_cuda and options.dtype != "fp32" else 4
+        self._residual_bytes = 8 if options.dtype == "fp32" and not self._is_cuda else self._element_bytes
         self._record_bytes = spec.weights.record_bytes
         self._num_experts = spec.num_layers * spec.moe.num_experts
         self._fewest_slots = spec.moe.num_experts_per_token
@@ -165,7 +167,12 @@ class _Planner:
             "state": self._num_rows * self._row_bytes,
             "ring": self._ring_slots * self._record_bytes,
             "workspace": workspace_bytes(
-                spec, options.chunk_tokens, context_tokens, self._element_bytes, is_sparse_gathered=self._is_cuda
+                spec,
+                options.chunk_tokens,
+                context_tokens,
+                self._element_bytes,
+                self._residual_bytes,
+                is_sparse_gathered=self._is_cuda,
             ),
             "graphs": GRAPHS_BYTES if self._is_cuda else 0,
             "overlap": OVERLAP_BYTES if self._is_cuda and options.overlap else 0,
@@ -185,7 +192,8 @@ class _Planner:
     def _dense_bytes(self) -> int:
         if self._element_bytes == 2 and self._options.dense == "fp8":
             return fp8_dense_bytes(self._spec)
-        return self._spec.weights.dense_params * self._element_bytes
+        wider_bytes = residual_params(self._spec) * (self._residual_bytes - self._element_bytes)
+        return self._spec.weights.dense_params * self._element_bytes + wider_bytes
 
     def _margin_bytes(self) -> int:
         if self._is_cuda:

@@ -49,6 +49,8 @@ def _saved_states(budget: BudgetPlan) -> str:
 
 
 def _dense_name(budget: BudgetPlan, options: EngineOptions) -> str:
+    if budget.device == "cpu" and options.dtype == "fp32":
+        return "fp32, some in fp64"
     if budget.device == "cpu" or options.dtype == "fp32":
         return "fp32"
     return "fp8, some in bf16" if options.dense == "fp8" else "bf16"

@@ -49,19 +49,39 @@ def state_row_bytes(spec: ModelSpec, element_bytes: int) -> int:
     return num_bytes
 
 
+def residual_params(spec: ModelSpec) -> int:
+    """Dense weights of the residual's dtype: hyper-connections, and input projection and decay of delta nets."""
+    num_params = 0
+    net, connection = spec.delta_net, spec.hyper_connection
+    if net is not None:
+        rows = net.conv_channels + net.num_value_heads * net.value_dim + 2 * net.num_value_heads
+        num_params += len(spec.delta_net_layers) * (rows * spec.hidden_size + net.num_value_heads)
+    if connection is not None:
+        num_blocks = 2 * spec.num_layers
+        mixer_rows, inject_rows = 2 * connection.lowrank, connection.num_streams
+        num_params += ((num_blocks + 1) * mixer_rows + num_blocks * inject_rows) * spec.residual_width
+    return num_params
+
+
 def workspace_bytes(
-    spec: ModelSpec, chunk_tokens: int, context_tokens: int, element_bytes: int, is_sparse_gathered: bool
+    spec: ModelSpec,
+    chunk_tokens: int,
+    context_tokens: int,
+    element_bytes: int,
+    residual_bytes: int,
+    is_sparse_gathered: bool,
 ) -> int:
     """What exists at most beside weights and state while one chunk is computed.
 
-    The sum of: residual streams and their normed and mixed copies; the widest mixer's projections; routes (fp32) three
-    times; the experts being dequantised; a tile of logits (fp32), twice, since the matrix library keeps about as much
-    for its product; the keys and values of one layer, gathered from their pages; a tile of attention scores.
+    The sum of: residual streams and their normed and mixed copies; the widest mixer's projections, which have the
+    residual's dtype in delta nets; routes (fp32) three times; the experts being dequantised; a tile of logits (fp32),
+    twice, since the matrix library keeps about as much for its product; the keys and values of one layer, gathered from
+    their pages; a tile of attention scores.
     """
     num_visible = _num_visible(spec, context_tokens, is_sparse_gathered)
     gathered = num_visible * 2 * spec.attention.num_kv_heads * spec.attention.head_dim * element_bytes
     scores = scores_bytes(spec, chunk_tokens, context_tokens, is_sparse_gathered)
-    return _chunk_bytes(spec, chunk_tokens, element_bytes) + gathered + scores
+    return _chunk_bytes(spec, chunk_tokens, element_bytes, residual_bytes) + gathered + scores
 
 
 def scores_bytes(spec: ModelSpec, chunk_tokens: int, context_tokens: int, is_sparse_gathered: bool) -> int:
@@ -77,13 +97,14 @@ def _num_visible(spec: ModelSpec, context_tokens: int, is_sparse_gathered: bool)
     return context_tokens
 
 
-def _chunk_bytes(spec: ModelSpec, chunk_tokens: int, element_bytes: int) -> int:
+def _chunk_bytes(spec: ModelSpec, chunk_tokens: int, element_bytes: int, residual_bytes: int) -> int:
     """The part of the workspace that is the same for every chunk, wherever in the context it lies."""
-    streams = 4 * chunk_tokens * spec.residual_width * element_bytes
-    widest = spec.attention.num_heads * spec.attention.head_dim * 2
+    streams = 4 * chunk_tokens * spec.residual_width * residual_bytes
+    widest_bytes = spec.attention.num_heads * spec.attention.head_dim * 2 * element_bytes
     if spec.delta_net is not None:
-        widest = max(widest, spec.delta_net.conv_channels + spec.delta_net.num_value_heads * spec.delta_net.value_dim)
-    projections = 4 * chunk_tokens * widest * element_bytes
+        width = spec.delta_net.conv_channels + spec.delta_net.num_value_heads * spec.delta_net.value_dim
+        widest_bytes = max(widest_bytes, width * residual_bytes)
+    projections = 4 * chunk_tokens * widest_bytes
     routes = 3 * chunk_tokens * spec.moe.num_experts_per_token * spec.hidden_size * 4
     experts = max(EXPERT_SCRATCH_BYTES, 7 * 3 * spec.hidden_size * spec.moe.intermediate)
     logits = 2 * min(LOGITS_TILE_BYTES, chunk_tokens * spec.vocab_size * 4)

@@ -48,12 +48,25 @@ def _dense(matrix: Matrix) -> Tensor:
 class DecoderRun:
     """A decoder with pools of its own, pages handed out in scattered order."""
 
-    def __init__(self, folder: Path, max_tokens: int = 512, num_rows: int = 4, is_ngram_table_mapped: bool = False):
+    def __init__(
+        self,
+        folder: Path,
+        max_tokens: int = 512,
+        num_rows: int = 4,
+        is_ngram_table_mapped: bool = False,
+        residual_dtype: torch.dtype = torch.float32,
+    ) -> None:
         checkpoint = open_checkpoint(folder)
         self.spec = checkpoint.spec
         self.source = TensorSource(checkpoint.files)
         self.decoder = Decoder.build(
-            self.spec, self.source, checkpoint.names, "cpu", torch.float32, is_ngram_table_mapped
+            self.spec,
+            self.source,
+            checkpoint.names,
+            "cpu",
+            torch.float32,
+            is_ngram_table_mapped,
+            residual_dtype=residual_dtype,
         )
         self.experts = DenseExperts(ExpertSource(self.source, self.spec, checkpoint.names), self.spec)
         pages_per_row = -(-max_tokens // PAGE_TOKENS)

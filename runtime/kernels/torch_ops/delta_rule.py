@@ -3,6 +3,7 @@
 Per value head, state M [dk, dv], decay g <= 0, write strength beta:
     M <- exp(g) M;   d = beta (v - M^T k);   M <- M + k d^T;   o = M^T q
 Value head r reads key head r // (Hv // Hk). q and k come L2-normalised, q scaled by dk**-0.5.
+Computed in the dtype of the tokens, fp32 or fp64; the fp32 state is rounded once, at the end.
 """
 
 import torch
@@ -22,14 +23,14 @@ def delta_step(q: Tensor, k: Tensor, v: Tensor, g: Tensor, beta: Tensor, state: 
 
     Reads k and q against the old state in one product: o = exp(g) M_old^T q + (q . k) d.
     """
-    num_value_heads = v.shape[0]
+    num_value_heads, stored, state = v.shape[0], state, state.to(v.dtype)
     group = num_value_heads // k.shape[0]
     pair = torch.stack((k, q), dim=1).repeat_interleave(group, dim=0)
     decay = g.exp().view(num_value_heads, 1, 1)
     predicted, read = torch.bmm(pair, state).mul_(decay).unbind(1)
     delta = (v - predicted).mul_(beta.unsqueeze(1))
     keys, queries = pair.unbind(1)
-    state.mul_(decay).addcmul_(keys.unsqueeze(2), delta.unsqueeze(1))
+    stored.copy_(state.mul_(decay).addcmul_(keys.unsqueeze(2), delta.unsqueeze(1)))
     return read + (keys * queries).sum(-1, keepdim=True) * delta
 
 
@@ -41,14 +42,14 @@ def delta_chunks(q: Tensor, k: Tensor, v: Tensor, g: Tensor, beta: Tensor, state
     decay between two tokens and never positive; sums of g are taken in fp64, so that weak decays next to strong ones
     keep their digits.
     """
-    num_value_heads = v.shape[1]
-    group = num_value_heads // k.shape[1]
+    group, stored, state = v.shape[1] // k.shape[1], state, state.to(v.dtype)
     q, k = q.transpose(0, 1), k.transpose(0, 1)
     v, g, beta = v.transpose(0, 1), g.transpose(0, 1).double(), beta.transpose(0, 1).unsqueeze(-1)
     outputs = torch.empty_like(v)
     for begin in range(0, v.shape[1], CHUNK_TOKENS):
         chunk = slice(begin, begin + CHUNK_TOKENS)
         _one_chunk(q[:, chunk], k[:, chunk], v[:, chunk], g[:, chunk], beta[:, chunk], state, group, outputs[:, chunk])
+    stored.copy_(state)
     return outputs.transpose(0, 1)
 
 
@@ -57,11 +58,11 @@ def _one_chunk(
 ) -> None:
     """One chunk of C tokens, heads first; g fp64 [Hv, C], beta [Hv, C, 1]; writes `output` [Hv, C, dv] and `state`."""
     total = g.cumsum(-1)
-    from_start = total.exp().float().unsqueeze(-1)
+    from_start = total.exp().to(v.dtype).unsqueeze(-1)
     # decay[i, j] = exp(g_{j+1} + ... + g_i) for j <= i, else 0; masked before exp, where it would be large.
     difference = total.unsqueeze(-1) - total.unsqueeze(-2)
     is_future = torch.ones(difference.shape[-2:], dtype=torch.bool, device=g.device).triu_(1)
-    decay = difference.masked_fill_(is_future, float("-inf")).exp_().float()
+    decay = difference.masked_fill_(is_future, float("-inf")).exp_().to(v.dtype)
     keys, queries = k.repeat_interleave(group, 0), q.repeat_interleave(group, 0)
     similarity = torch.bmm(k, k.transpose(1, 2)).repeat_interleave(group, 0)
     attention = torch.bmm(q, k.transpose(1, 2)).repeat_interleave(group, 0).mul_(decay)
@@ -70,5 +71,5 @@ def _one_chunk(
     wanted = torch.baddbmm(v, keys * from_start, state, alpha=-1.0).mul_(beta)
     delta = torch.linalg.solve_triangular(system, wanted, upper=False, unitriangular=True)
     torch.baddbmm(torch.bmm(queries * from_start, state), attention, delta, out=output)
-    to_end = (total[:, -1:] - total).exp().float().unsqueeze(-1)
+    to_end = (total[:, -1:] - total).exp().to(v.dtype).unsqueeze(-1)
     state.mul_(from_start[:, -1:]).baddbmm_((keys * to_end).transpose(1, 2), delta)

@@ -16,7 +16,7 @@ def mix_streams(
     """n = grouped rms_norm(residual); m = sigmoid(up @ silu(down_r @ n)); input = mean over streams of m * n.
 
     residual [N, S*H]; scale [S, H]; down [R + I, S*H]: R rows of the low-rank mixer, then I = S rows of the inject gate
-    (or none), all divided by S beforehand; up [S*H, R].
+    (or none), all divided by S beforehand; up [S*H, R]; residual, down and up of one dtype, which the results have.
     Returns input [N, H] and inject weights 2 * sigmoid(down_i @ n) [N, I].
     """
     streams = residual.unflatten(-1, scale.shape)
@@ -28,6 +28,9 @@ def mix_streams(
 
 
 def inject_output(residual: Tensor, output: Tensor, inject: Tensor) -> None:
-    """In place: stream s of residual [N, S*H] += inject[:, s] * output; output [N, H], inject [N, S]."""
+    """In place: stream s of residual [N, S*H] += inject[:, s] * output; output [N, H], inject [N, S].
+
+    Added in the residual's dtype, whatever the output's.
+    """
     num_rows, num_streams = inject.shape
     residual.view(num_rows, num_streams, -1).addcmul_(output.unsqueeze(1), inject.unsqueeze(2))

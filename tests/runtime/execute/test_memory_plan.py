@@ -74,7 +74,7 @@ ALL_WORK = ("short", "score", "7000 tokens", "score by decode", "900 words", "ch
 
 
 def assert_plan_holds(
-    folder: Path, knobs: dict[str, int], *work: str, figures_of: tuple[str, ...] = ("held", "peak")
+    folder: Path, knobs: dict[str, int | str], *work: str, figures_of: tuple[str, ...] = ("held", "peak")
 ) -> None:
     """The peak is what is planned; with the default number of threads and tokens of a step the process also holds it
     between requests."""
@@ -88,8 +88,10 @@ def assert_plan_holds(
             assert abs(measured[figure] / figures["planned"] - 1) < 0.05, figures
 
 
-@pytest.mark.parametrize("knobs", [{}, {"vram_bytes": 160 << 20}, {"num_slots": 40, "context_tokens": 4096}])
-def test_planned_and_measured_memory_agree(demo_folder: Path, knobs: dict[str, int]) -> None:
+@pytest.mark.parametrize(
+    "knobs", [{}, {"vram_bytes": 160 << 20}, {"num_slots": 40, "context_tokens": 4096}, {"dtype": "fp32"}]
+)
+def test_planned_and_measured_memory_agree(demo_folder: Path, knobs: dict[str, int | str]) -> None:
     assert_plan_holds(demo_folder, knobs, "short", "900 words", "score")
 
 
@@ -100,7 +102,7 @@ def test_the_plan_holds_for_a_prompt_that_nearly_fills_the_context(demo_folder: 
 @pytest.mark.long
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("knobs", [{}, {"num_threads": 1}, {"chunk_tokens": 128}])
-def test_the_plan_holds_whatever_is_asked(demo_folder: Path, knobs: dict[str, int]) -> None:
+def test_the_plan_holds_whatever_is_asked(demo_folder: Path, knobs: dict[str, int | str]) -> None:
     assert_plan_holds(demo_folder, knobs, *ALL_WORK, figures_of=("peak",))
 
 

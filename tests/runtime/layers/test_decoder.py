@@ -8,6 +8,7 @@ from safetensors.torch import load_file, save_file
 
 from runtime.errors import CheckpointError
 from runtime.layers.step import Segment, StepInputs
+from runtime.memory.sizes import residual_params
 from tests.support.decoder_runs import DecoderRun
 from tests.support.tiny_models import CONFIGS, random_model, random_tokens, save_plain, tiny_config
 
@@ -51,14 +52,16 @@ def test_the_same_step_gives_the_same_bits(run: DecoderRun) -> None:
     assert torch.equal(step(run, tokens, [69]), step(run, tokens, [69]))
 
 
+@pytest.mark.parametrize("residual_dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("name", CONFIGS)
-def test_dense_bytes_are_the_models_parameters_in_fp32(name: str, tmp_path: Path) -> None:
-    """Every parameter is held once; only the norms of q and k are spread over their heads."""
-    run = DecoderRun(save_plain(random_model(tiny_config(**CONFIGS[name])), tmp_path))
+def test_dense_bytes_are_the_models_parameters(name: str, residual_dtype: torch.dtype, tmp_path: Path) -> None:
+    """Every parameter is held once, most in fp32; only the norms of q and k are spread over their heads."""
+    run = DecoderRun(save_plain(random_model(tiny_config(**CONFIGS[name])), tmp_path), residual_dtype=residual_dtype)
     spec = run.spec
     heads = spec.attention.num_heads + spec.attention.num_kv_heads
     spread = len(spec.attention_layers) * (heads - 2) * spec.attention.head_dim
-    assert run.decoder.dense_bytes == 4 * (spec.weights.dense_params + spread)
+    wider_bytes = residual_params(spec) * (residual_dtype.itemsize - 4)
+    assert run.decoder.dense_bytes == 4 * (spec.weights.dense_params + spread) + wider_bytes
     assert run.decoder.ngram_table_bytes == spec.weights.ngram_table_bytes
 
 

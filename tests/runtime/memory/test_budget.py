@@ -191,6 +191,14 @@ def test_fewer_slots_than_a_token_routes_are_refused(small: ModelSpec, num_slots
     assert "--slots 4" in budget.reason
 
 
+def test_the_check_mode_of_a_cpu_holds_some_weights_in_fp64(small: ModelSpec) -> None:
+    in_chat, in_check_mode = (plan(small, LAPTOP, replace(OPTIONS, dtype=dtype)) for dtype in ("auto", "fp32"))
+    assert_adds_up(in_check_mode)
+    assert in_check_mode.dense_bytes - in_chat.dense_bytes == 4 * sizes.residual_params(small)
+    assert in_check_mode.workspace_bytes > in_chat.workspace_bytes
+    assert next(line for line in in_check_mode.lines if line.name == "dense").why.endswith("fp32, some in fp64")
+
+
 @pytest.mark.parametrize("context_tokens", [0, 8193])
 def test_a_context_the_model_does_not_know_is_refused(small: ModelSpec, context_tokens: int) -> None:
     budget = plan(small, LAPTOP, replace(OPTIONS, context_tokens=context_tokens))
