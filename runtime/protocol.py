@@ -144,7 +144,9 @@ class Shutdown:
     """End the process."""
 
 
-Command = LoadModel | Generate | Cancel | CountTokens | Score | GetStats | StartTrace | StopTrace | Shutdown
+Request = Generate | CountTokens | Score | GetStats | StartTrace | StopTrace
+"""Commands that are answered under their request id."""
+Command = LoadModel | Cancel | Request | Shutdown
 
 # ---- events: engine -> app
 

@@ -22,6 +22,7 @@ from runtime.protocol import (
     GetStats,
     LoadFailed,
     LoadModel,
+    Request,
     Score,
     StartTrace,
     StatsReported,
@@ -60,7 +61,7 @@ class Engine:
             self._load(command)
         elif isinstance(command, Cancel):
             self._cancel(command.request_id)
-        elif not isinstance(command, Generate | Score | CountTokens | GetStats | StartTrace | StopTrace):
+        elif not isinstance(command, Request):
             _logger.error("ignored a %s", type(command).__name__)
         else:
             try:
@@ -96,7 +97,7 @@ class Engine:
         else:
             self._send(self._model.loaded_event())
 
-    def _accept(self, command: Generate | Score | CountTokens | GetStats | StartTrace | StopTrace) -> None:
+    def _accept(self, command: Request) -> None:
         model = self._loaded_model()
         if isinstance(command, GetStats):
             self._send(StatsReported(command.request_id, model.stats()))
