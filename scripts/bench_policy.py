@@ -17,6 +17,7 @@ sys.path.insert(0, str(REPO))
 # The repository's own packages, wherever the script is started from.
 from dataclasses import replace  # noqa: E402
 
+from app.commands.bench import SLOT_SHARES  # noqa: E402
 from runtime.checkpoint.facts import read_facts  # noqa: E402
 from runtime.client import EngineClient  # noqa: E402
 from runtime.experts.replay import REPLAY_POLICIES, replay  # noqa: E402
@@ -25,7 +26,6 @@ from runtime.options import EngineOptions  # noqa: E402
 from runtime.protocol import ChatMessage, Finished, Generate, Loaded  # noqa: E402
 from tests.demo_evaluation.items import FOLDER, documents  # noqa: E402
 
-SLOT_SHARES = (1 / 8, 1 / 4, 3 / 8, 1 / 2, 3 / 4)
 LONGEST_ANSWER = 128
 NUM_CHATS, TURNS_PER_CHAT, NUM_DOCUMENTS = 6, 4, 2
 FOLLOW_UPS = (

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from runtime.experts.trace import RoutingTrace
 
 POLICY_NAMES = ("lru", "rule", "belady")
-_SLOT_SHARES = (1 / 8, 1 / 4, 3 / 8, 1 / 2, 3 / 4)
+SLOT_SHARES = (1 / 8, 1 / 4, 3 / 8, 1 / 2, 3 / 4)
 """Slot counts where none is given, as shares of all experts."""
 
 
@@ -65,7 +65,7 @@ def run_policy(context: CommandContext, arguments: argparse.Namespace) -> int:
     context.tell_settings_notice()
     traces = [read_trace(Path(name)) for name in arguments.traces]
     facts = check_same_model(traces)
-    slot_counts = arguments.slot_counts or tuple(round(share * facts.num_all_experts) for share in _SLOT_SHARES)
+    slot_counts = arguments.slot_counts or tuple(round(share * facts.num_all_experts) for share in SLOT_SHARES)
     results = []
     for num_slots in slot_counts:
         for policy in arguments.policies:
