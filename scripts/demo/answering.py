@@ -1,6 +1,7 @@
 """Owns how evaluation gets its answers: from the trainable model in batches, or from the real engine one by one."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from demo.data.conversation import Call, Conversation, Turn, render_call
@@ -23,17 +24,14 @@ def from_student(model, tokenizer, batch_tokens: int = 49152) -> Answer:
     return answer
 
 
-def from_engine(folder: Path) -> tuple[Answer, Callable[[], None]]:
-    """Greedy answers through a local engine process, thinking off -> the function, and what closes the engine."""
+@contextmanager
+def from_engine(folder: Path) -> Iterator[Answer]:
+    """Greedy answers through a local engine process, thinking off."""
     from runtime.client import EngineClient
     from runtime.options import EngineOptions, SamplingOptions
     from runtime.protocol import Failed, Finished, Generate
 
-    client = EngineClient(EngineOptions(folder))
-    client.start()
-    client.load()
-
-    def one(conversation: Conversation, max_tokens: int, number: int) -> str:
+    def one(client: EngineClient, conversation: Conversation, max_tokens: int, number: int) -> str:
         messages, tools = in_protocol(conversation)
         sampling = SamplingOptions(temperature=0.0, max_tokens=max_tokens)
         last = None
@@ -44,10 +42,9 @@ def from_engine(folder: Path) -> tuple[Answer, Callable[[], None]]:
         calls = "\n".join(render_call(Call(call.name, dict(call.arguments))) for call in last.tool_calls)
         return "\n\n".join(part for part in (last.text.strip(), calls) if part)
 
-    def answer(conversations: list[Conversation], max_tokens: int) -> list[str]:
-        return [one(conversation, max_tokens, number) for number, conversation in enumerate(conversations)]
-
-    return answer, client.close
+    with EngineClient(EngineOptions(folder)) as client:
+        client.load()
+        yield lambda asked, max_tokens: [one(client, chat, max_tokens, number) for number, chat in enumerate(asked)]
 
 
 def in_protocol(conversation: Conversation):

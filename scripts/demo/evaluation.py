@@ -23,13 +23,11 @@ class Evaluator:
 
     def score(self, name: str, items: list[Item], max_tokens: int = 80) -> float:
         answers = self.answer([item.conversation for item in items], max_tokens)
-        passed = 0
-        for item, answer in zip(items, answers, strict=True):
-            passed += item.passes(answer)
-            if not item.passes(answer):
-                asked = render_prompt(item.conversation)
-                self.misses.append({"score": name, "prompt": asked[:200] + " ... " + asked[-300:], "answer": answer})
-        return round(passed / len(items), 3)
+        missed = [(item, answer) for item, answer in zip(items, answers, strict=True) if not item.passes(answer)]
+        for item, answer in missed:
+            asked = render_prompt(item.conversation)
+            self.misses.append({"score": name, "prompt": asked[:200] + " ... " + asked[-300:], "answer": answer})
+        return round(1 - len(missed) / len(items), 3)
 
     def facts(self) -> dict[str, float]:
         draw, count = self.questions, self.num_items
@@ -113,9 +111,8 @@ def run_evaluate(
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     questions = Questions(generators, seed)
     if with_engine:
-        answer, close = from_engine(folder)
-        report(Evaluator(answer, questions, items), [part for part in only if part in ENGINE_PARTS], work, {})
-        close()
+        with from_engine(folder) as answer:
+            report(Evaluator(answer, questions, items), [part for part in only if part in ENGINE_PARTS], work, {})
         return
     model = read_folder(folder).to(device)
     model.set_budget(model.arch.indexer_budget)

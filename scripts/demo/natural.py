@@ -1,5 +1,6 @@
 """Owns the score on the hand-written items of tests/demo_evaluation: no generator makes them, nobody trains on them."""
 
+from dataclasses import asdict
 from typing import Any
 
 from demo.answering import Answer
@@ -39,17 +40,7 @@ def natural_scores(answer: Answer, misses: list[dict[str, str]]) -> dict[str, fl
 
 
 def tool_chat(item: items.ToolItem, schemas: dict[str, Any]) -> Conversation:
-    offered = tuple(
-        {
-            "type": "function",
-            "function": {
-                "name": name,
-                "description": schemas[name].description,
-                "parameters": dict(schemas[name].parameters),
-            },
-        }
-        for name in item.tools
-    )
+    offered = tuple({"type": "function", "function": asdict(schemas[name])} for name in item.tools)
     return Conversation("tool", (Turn("user", item.request),), tools=offered)
 
 

@@ -6,7 +6,6 @@ import time
 from collections import defaultdict
 from pathlib import Path
 
-import numpy as np
 import torch
 
 from demo import teacher as teaching
@@ -15,7 +14,7 @@ from demo.data.filters import PERSONA, repeats
 from demo.data.passages import Passage, content_words, split_sentences, stems, write_passages
 from demo.data.teacher_text import TURN
 from demo.data.topics import Slots, read_topics
-from demo.data.words import Fillers
+from demo.data.words import Fillers, read_common_words
 from demo.teacher import Prompts
 
 TEXT = Path(__file__).parent / "text"
@@ -37,18 +36,10 @@ QUESTION = re.compile(
 )
 
 
-def as_prompts(tokenizer, texts: list[str]) -> Prompts:
-    encoded = [encoding.ids for encoding in tokenizer.encode_batch(texts)]
-    start = np.cumsum([0] + [len(ids) for ids in encoded])
-    flat = np.concatenate([np.array(ids) for ids in encoded])
-    return Prompts(flat, start, np.zeros(len(texts), dtype=bool), np.ones(len(texts), dtype=int))
-
-
 def requests(rng: random.Random, count: int) -> list[str]:
     lists, _ = read_topics(TEXT / "topics.txt")
     lines = (TEXT / "genres.txt").read_text(encoding="utf-8").splitlines()
-    things = tuple((TEXT / "things.txt").read_text(encoding="utf-8").splitlines()[0].removeprefix("things: ").split())
-    fill = Fillers(rng, things)
+    fill = Fillers(rng, read_common_words(TEXT)["things"])
     return [Slots(fill, lists, {}).render(rng.choice(lines)) for _ in range(count)]
 
 
@@ -94,7 +85,8 @@ class Writer:
     def write(self, texts: list[str], prefix: str, context: int, max_answer: int, seconds: float, reads) -> list:
         tags = [self.tokenizer.encode(f"\n<|im_start|>{role}\n").ids for role in ("assistant", "user")]
         model = teaching.Teacher(self.tensors, self.rows, context, "cuda", torch.bfloat16)
-        streams = teaching.Streams(model, as_prompts(self.tokenizer, texts), (tags[0], tags[1]), int(seconds * 70))
+        prompts = Prompts.encoded(self.tokenizer, texts, [False] * len(texts), [1] * len(texts))
+        streams = teaching.Streams(model, prompts, (tags[0], tags[1]), int(seconds * 70))
         ids = self.tokenizer.encode(prefix).ids
         tokens, scores = teaching.generate(model, streams, ids, seconds, max_answer)
         del model, streams

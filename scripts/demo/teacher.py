@@ -199,6 +199,12 @@ class Prompts:
     asks: np.ndarray
     turns: np.ndarray
 
+    @classmethod
+    def encoded(cls, tokenizer, texts: list[str], asks: list[bool], turns: list[int]) -> "Prompts":
+        ids = [encoding.ids for encoding in tokenizer.encode_batch(texts)]
+        start = np.cumsum([0] + [len(prompt) for prompt in ids])
+        return cls(np.concatenate([np.array(prompt) for prompt in ids]), start, np.array(asks), np.array(turns))
+
 
 class Streams:
     """State of all rows on the device, and the step that advances each by one token."""

@@ -13,10 +13,10 @@ from demo.data.documents import DocumentWriter  # noqa: E402
 from demo.data.passages import Passage, Passages, is_answered_alone, stems  # noqa: E402
 from demo.data.readings import read_reading, read_readings  # noqa: E402
 from demo.data.topics import TopicWriter  # noqa: E402
-from demo.data.words import Fillers  # noqa: E402
+from demo.data.words import Fillers, read_common_words  # noqa: E402
 
 TEXT = REPO / "scripts" / "demo" / "text"
-THINGS = tuple((TEXT / "things.txt").read_text("utf-8").splitlines()[0].removeprefix("things: ").split())
+THINGS = read_common_words(TEXT)["things"]
 SPOKEN = ["The lake froze in 1911. Skaters came from Harnow. The ice held for nine weeks. Nobody fell in."] * 3
 SPOKEN += [f"A {thing} is kept in a dry place." for thing in THINGS[:20]]
 

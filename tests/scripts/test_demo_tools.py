@@ -13,15 +13,15 @@ ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "scripts"))
 
 from demo.data.conversation import render, render_call  # noqa: E402
-from demo.data.documents import DocumentFact  # noqa: E402
 from demo.data.handwritten import Handwritten  # noqa: E402
 from demo.data.tool_words import ONES  # noqa: E402
 from demo.data.tools import TOOLS, ToolWriter  # noqa: E402
-from demo.data.words import Fillers  # noqa: E402
+from demo.data.topics import DocumentFact  # noqa: E402
+from demo.data.words import Fillers, read_common_words  # noqa: E402
 from demo.questions import is_call, is_well_formed, uses_result  # noqa: E402
 
 TEXT = ROOT / "scripts" / "demo" / "text"
-THINGS = tuple((TEXT / "things.txt").read_text(encoding="utf-8").splitlines()[0].removeprefix("things: ").split())
+THINGS = read_common_words(TEXT)["things"]
 TYPES = {"string": str, "integer": int, "number": (int, float)}
 
 

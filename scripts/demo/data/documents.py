@@ -5,12 +5,10 @@ from collections import Counter
 from dataclasses import dataclass, replace
 
 from demo.data.conversation import Conversation, Turn, pairs
-from demo.data.passages import Passages, content_words, is_answered_alone, stems, swapper
+from demo.data.passages import Passages, is_answered_alone, stems, swapper
 from demo.data.readings import Reading
 from demo.data.topics import DocumentFact, TopicWriter
 from demo.data.words import Fillers, capitalised
-
-__all__ = ["DocumentFact", "DocumentItem", "DocumentWriter", "content_words", "quote"]
 
 FRAMES = (
     "{d}\n\n{q}", "{q}\n\n{d}", "File notes.txt:\n```\n{d}\n```\n\n{q}", "Here is a document:\n\n{d}\n\n{q}",

@@ -21,7 +21,7 @@ from demo.data.titles import is_held_out, title_chat
 from demo.data.tools import ToolWriter
 from demo.data.topics import TopicWriter
 from demo.data.wordnet import Noun, read_nouns, short_gloss
-from demo.data.words import Fillers, with_article
+from demo.data.words import Fillers, read_common_words, with_article
 
 THINKING_SHARE = 0.15
 MEDIUM_CHARACTERS, LONG_CHARACTERS = (0.2, 1.1), (1.1, 3.0)  # of a document for each token of a row
@@ -97,8 +97,7 @@ class Generators:
 
     def __init__(self, text_folder: Path, teacher_folder: Path, wordnet_folder: Path | None) -> None:
         self.handwritten = Handwritten(text_folder)
-        lines = (text_folder / "things.txt").read_text(encoding="utf-8").splitlines()
-        self.things = tuple(lines[0].removeprefix("things: ").split())
+        self.things = read_common_words(text_folder)["things"]
         chats = [chat for chat in read_chats(teacher_folder) if is_usable(chat, self.handwritten.known)]
         self.teacher = chats
         texts = [answer for chat in chats[:150_000] for _, answer in chat]

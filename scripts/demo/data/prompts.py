@@ -3,6 +3,8 @@
 import random
 from pathlib import Path
 
+from demo.data.words import read_common_words, with_article
+
 SUFFIXES = (
     " Answer in one or two short sentences.",
     " Answer in one or two short sentences.",
@@ -31,10 +33,6 @@ PERSON_FORMS = (
 OPENINGS = ("Please help me. ", "Hi! ", "Hello, ", "Hey, ", "I have a question. ", "Quick question: ")
 
 
-def with_article(word: str) -> str:
-    return ("an " if word[0].lower() in "aeiou" else "a ") + word
-
-
 def plural(word: str) -> str:
     if word.endswith(("s", "x", "z", "ch", "sh")):
         return word + "es"
@@ -48,8 +46,7 @@ class PromptWriter:
 
     def __init__(self, text_folder: Path) -> None:
         self.everyday = (text_folder / "everyday.txt").read_text(encoding="utf-8").splitlines()
-        lines = (text_folder / "things.txt").read_text(encoding="utf-8").splitlines()
-        words = {kind: rest.split() for kind, rest in (line.split(": ") for line in lines)}
+        words = read_common_words(text_folder)
         self.things = words["things"]
         self.ideas = [idea.replace("_", " ") for idea in words["ideas"]]
         self.people = words["people"]

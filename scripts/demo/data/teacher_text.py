@@ -32,9 +32,7 @@ def make_prompts(rng: random.Random, writer: PromptWriter, tokenizer, count: int
             texts.append(f"<|im_start|>user\n{writer.question(rng)}{suffix}<|im_end|>\n<|im_start|>assistant\n")
         asks.append(kind < 0.12)
         turns.append(2 if rng.random() < 0.08 else 1)
-    encoded = [encoding.ids for encoding in tokenizer.encode_batch(texts)]
-    start = np.cumsum([0] + [len(ids) for ids in encoded])
-    return Prompts(np.concatenate([np.array(ids) for ids in encoded]), start, np.array(asks), np.array(turns))
+    return Prompts.encoded(tokenizer, texts, asks, turns)
 
 
 def parse_chat(text: str) -> Chat | None:

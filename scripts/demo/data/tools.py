@@ -9,10 +9,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from demo.data.conversation import Conversation, Turn, pairs
-from demo.data.documents import DocumentFact, DocumentWriter, content_words, quote
+from demo.data.documents import DocumentWriter, quote
 from demo.data.handwritten import Handwritten
+from demo.data.passages import content_words
 from demo.data.tool_schemas import EVERYDAY, REGISTRY, TOOLS, Offer, Tool
 from demo.data.tool_uses import Use, Uses, turns_of
+from demo.data.topics import DocumentFact
 from demo.data.words import Fillers
 
 __all__ = ["TOOLS", "Case", "Tool", "ToolWriter", "Use"]

@@ -3,6 +3,7 @@
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TypeVar
 
 from demo.listing import listed
@@ -57,6 +58,12 @@ CITIES = listed(
 HELD_OUT_PHRASINGS = 5  # of so many phrasings the last one is left to evaluation
 HELD_OUT_NUMBERS = 7  # multiples of it are left to evaluation, where a range is wide enough
 T = TypeVar("T")
+
+
+def read_common_words(text_folder: Path) -> dict[str, tuple[str, ...]]:
+    """The lists of things.txt by name: things, ideas, people."""
+    lines = (text_folder / "things.txt").read_text(encoding="utf-8").splitlines()
+    return {kind: tuple(words.split()) for kind, words in (line.split(": ") for line in lines)}
 
 
 def with_article(word: str) -> str:
