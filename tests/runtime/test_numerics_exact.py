@@ -4,7 +4,6 @@ and both together. Every way to feed the tokens, and those among each other; and
 where it gets that far."""
 
 import json
-from collections.abc import Iterator
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -34,6 +33,8 @@ from tests.support.tiny_models import (
     tiny_config,
 )
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 NUM_TOKENS = 100
 CHUNKS = (1, 3, 7, 64, NUM_TOKENS)
 
@@ -51,14 +52,6 @@ HARD_CASES = [(seed, seed) for seed in range(8)]
 STRONG_DECAY_BEYOND_FP32 = {(4, 4), (5, 0), (6, 3), (7, 0)}
 LARGE_WEIGHT_BEYOND_FP32 = {(3, 3)}
 HARD_BEYOND_FP32 = {(4, 4), (6, 6)}
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -1,10 +1,8 @@
 """The decoder against transformers, for every family beside qwen4_exp: whole, in chunks and token by token."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import torch
 
 from runtime.families.registry import FAMILIES
 from tests.support.agreement import assert_agrees, clear_text
@@ -12,13 +10,7 @@ from tests.support.decoder_runs import DecoderRun
 from tests.support.tiny_families import CONFIG_CLASSES, FAMILY_CONFIGS, family_config
 from tests.support.tiny_models import random_model, reference_logits, save_plain, tiny_config
 
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def test_every_family_is_compared() -> None:

@@ -4,7 +4,6 @@ Excluded is where a router or an indexer chooses by less than 1e-5 in the fp64 r
 by more than the bound later in that text. The list is printed: `pytest -rP` shows it.
 """
 
-from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -16,18 +15,12 @@ from tests.support.agreement import excluded_positions, reference_of
 from tests.support.decoder_runs import DecoderRun
 from tests.support.tiny_models import CONFIGS, random_model, random_tokens, save_plain, strengthen_decay, tiny_config
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 LENGTHS = (1, 2, 17, 68, 300)
 LARGEST_SHARE = 0.01
 RESIDUAL_DTYPES = {"fp32": torch.float64, "auto": torch.float32}
 """By --dtype. Of five texts per length, auto has one whose round-off is just beyond the bound without a near-tie."""
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,8 @@ from tests.support.tiny_models import (
     tiny_config,
 )
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 LENGTHS = (1, 2, 17, 68, 300)
 
 
@@ -34,14 +36,6 @@ class Case:
 
     def pairs(self) -> Iterator[tuple[list[int], Tensor]]:
         return zip(self.texts, self.references, strict=True)
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module", params=[*CONFIGS, "strong_decay"])

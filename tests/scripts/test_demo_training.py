@@ -2,7 +2,6 @@
 
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,30 +10,10 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "scripts"))
 
-from demo.architecture import Architecture
 from demo.model.student import Student
 from demo.training import Trainer, TrainingPlan
 
-TINY = replace(
-    Architecture(),
-    vocab_size=300,
-    hidden_size=32,
-    num_hidden_layers=2,
-    num_attention_heads=2,
-    head_dim=32,
-    linear_key_head_dim=16,
-    linear_value_head_dim=16,
-    moe_intermediate_size=16,
-    shared_expert_intermediate_size=16,
-    num_experts=4,
-    hc_lowrank=8,
-    ple_embed_dim=32,
-    ngram_vocab_size_base=300,
-    indexer_n_heads=2,
-    indexer_head_dim=16,
-    layer_types=("linear_attention", "full_attention"),
-    rope_parameters={**Architecture().rope_parameters, "mrope_section": [3, 3, 2]},
-)
+from tests.support.tiny_student import TINY
 
 
 @pytest.fixture
