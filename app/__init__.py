@@ -1,7 +1,7 @@
 """Hotslot's application, from key to screen.
 
 1. `cli.py` parses the command; without one it opens the TUI (`tui/app.py`).
-2. A key reaches one row of the action table (`tui/actions.py`); Enter sends the prompt.
+2. A key reaches one row of the action table (`app/actions.py`); Enter sends the prompt.
 3. `tui/bridge.py` runs `ChatSession.send` (`chat/session.py`) in a worker and posts every event as a message.
 4. The session stores the user's message (`store/`), builds the engine's messages (`chat/context_window.py`) and
    streams the request through the one engine door (`engine.py`), which speaks to the engine process.

@@ -18,7 +18,7 @@ from app.library import resolve_model
 from app.locations import Locations
 from app.settings import Settings
 from app.store.conversations import Store
-from app.tui.actions import bindings_of
+from app.tui.bindings import bindings_of
 from app.tui.commands import ActionCommands
 from app.tui.driver import StoppableDriver
 from app.tui.keyboard import teach_terminal

@@ -4,7 +4,7 @@ from functools import partial
 
 from textual.command import DiscoveryHit, Hit, Hits, Provider
 
-from app.tui.actions import ACTIONS, Action
+from app.actions import ACTIONS, Action
 
 
 class ActionCommands(Provider):

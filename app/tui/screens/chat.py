@@ -9,13 +9,14 @@ from textual.content import Content
 from textual.message import Message as TextualMessage
 from textual.widgets import Footer, TextArea
 
+from app.actions import SlashCommand, complete_slash, parse_slash
 from app.chat.events import TurnEvents, UserMessageStored
 from app.chat.session import ChatSession
 from app.errors import HotslotError
 from app.locations import Locations
 from app.messages import Conversation
 from app.store.conversations import Store
-from app.tui.actions import SlashCommand, bindings_of, complete_slash, parse_slash
+from app.tui.bindings import bindings_of
 from app.tui.bridge import TurnInbox, TurnOver
 from app.tui.display import shown
 from app.tui.screens.chat_attaching import AttachControls

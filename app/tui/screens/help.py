@@ -10,7 +10,7 @@ from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Static
 
-from app.tui.actions import ACTIONS, Action
+from app.actions import ACTIONS, Action
 from app.tui.display import shown
 
 

@@ -9,8 +9,9 @@ from textual.message import Message
 from textual.widgets import TextArea
 from textual.widgets.text_area import Selection
 
+from app.actions import ACTIONS, complete_slash
 from app.sanitize import clean
-from app.tui.actions import ACTIONS, complete_slash, passed_on
+from app.tui.bindings import passed_on
 
 NEWLINE_KEYS = next(action for action in ACTIONS if action.name == "newline").keys
 LONGEST_HISTORY = 200

@@ -5,12 +5,12 @@ import pytest
 from textual.screen import Screen
 from textual.widgets import Input, OptionList, Select, Static, Switch
 
+from app.actions import ACTIONS
 from app.locations import Locations
 from app.messages import Message
 from app.settings import SETTING_FIELDS, Settings
 from app.settings_file import SettingsFile
 from app.store.conversations import Store
-from app.tui.actions import ACTIONS
 from app.tui.screens.conversations import ConversationsScreen
 from app.tui.screens.help import help_text
 from app.tui.screens.settings import SettingRow, SettingsScreen

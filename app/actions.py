@@ -3,11 +3,9 @@
 Holds names and words only; what an action does is the method `action_<name>` of the scope that owns it.
 """
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Literal
-
-from textual.binding import Binding
 
 Scope = Literal["app", "chat", "prompt"]
 Group = Literal["Message", "Answer", "Conversation", "Model", "Application"]
@@ -141,29 +139,6 @@ def key_name(key: str) -> str:
 def footer_key(key: str) -> str:
     """'ctrl+n' as '^N'."""
     return key_name(key).replace("Ctrl+", "^")
-
-
-def bindings_of(scope: Scope) -> list[Binding]:
-    """Textual's bindings of one scope. Keys of the app go first, so that no text field takes them."""
-    return [
-        Binding(
-            ",".join(action.keys),
-            action.name,
-            action.footer or action.label,
-            show=bool(action.footer),
-            key_display=footer_key(action.keys[0]),
-            priority=scope == "app",
-        )
-        for action in ACTIONS
-        if action.scope == scope and action.keys
-    ]
-
-
-def passed_on(keys: Iterable[str]) -> list[Binding]:
-    """Bindings for a text field that leave these keys, which it would use itself, to the screen around it."""
-    return [
-        replace(binding, action=f"screen.{binding.action}") for binding in bindings_of("chat") if binding.key in keys
-    ]
 
 
 def action_of_command(command: str) -> Action | None:

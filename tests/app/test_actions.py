@@ -2,8 +2,9 @@ import pytest
 from textual import events
 from textual._xterm_parser import XTermParser
 
-from app.tui.actions import ACTIONS, SlashCommand, bindings_of, complete_slash, key_name, parse_slash
+from app.actions import ACTIONS, SlashCommand, complete_slash, key_name, parse_slash
 from app.tui.app import HotslotApp
+from app.tui.bindings import bindings_of
 from app.tui.keyboard import teach_terminal
 from app.tui.screens.chat import ChatScreen
 from app.tui.widgets.prompt import NEWLINE_KEYS, Prompt
