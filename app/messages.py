@@ -10,6 +10,10 @@ from runtime.protocol import Role, ToolCall
 MessageStatus = Literal["complete", "cancelled", "failed", "length"]
 """`length`: the answer met its token limit. A user's message is `failed` when the engine refused it as it is."""
 
+ToolStatus = Literal["done", "failed", "denied", "rejected", "cancelled"]
+"""How a tool call ended: `failed` by the tool's own error, `denied` by the user or a rule, `rejected` before anyone was
+asked (unknown tool, unfit arguments, repeated too often)."""
+
 
 def new_id() -> str:
     """An id no other instance will make."""
@@ -25,10 +29,20 @@ class Attachment:
 
 
 @dataclass(frozen=True)
+class MalformedCall:
+    """A tool call that could not be read: what the model wrote and why, both sanitised."""
+
+    raw: str
+    reason: str
+
+
+@dataclass(frozen=True)
 class Message:
     """One message of a conversation; `parent_id` None is a first message.
 
-    `content` is the user's own words or the answer, without reasoning and without attachments.
+    `content` is the user's own words or the answer, without reasoning and without attachments; of a tool's message
+    it is what the model reads. `tool_name` and `tool_status` belong to a tool's message: the call it answers is the
+    one at the same place among the calls of the assistant's message before it, the unreadable ones last.
     `generated_ids` are valid for the tokenizer with `tokenizer_fingerprint`. `created_at` is Unix seconds.
     """
 
@@ -45,6 +59,10 @@ class Message:
     status: MessageStatus = "complete"
     created_at: float = field(default_factory=time.time)
     model_name: str = ""
+    malformed_calls: tuple[MalformedCall, ...] = ()
+    tool_name: str = ""
+    """Empty for a call that could not be read."""
+    tool_status: ToolStatus | Literal[""] = ""
 
 
 @dataclass(frozen=True)

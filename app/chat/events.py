@@ -1,9 +1,25 @@
-"""What a turn tells its front end. Frozen, past tense; one turn ends in exactly one `TurnEnded`."""
+"""What a turn tells its front end. Frozen, past tense; one turn ends in exactly one `TurnEnded`.
+
+A turn has rounds: the model answers or calls tools, the calls run one after another, and what came of them goes back to
+the model. Each call has an id that its events share, in this order:
+
+1. `ToolCallShown` as soon as the model has written it (`ToolCallRejected` instead where it can't be read).
+2. `PermissionAsked` where nobody has decided yet. The turn waits: the front end must answer with
+   `ChatSession.answer_permission(call_id, PermissionAnswer(...))`, or cancel the turn. Answering from inside the
+   iteration is fine. Never answer yes for the user.
+3. `ToolCallStarted` when it runs. Calls that are denied, unknown or unfit never start.
+4. `ToolCallEnded` with what the model reads, for every call that was shown, also when the turn is cancelled meanwhile.
+
+A turn without tools (a session without a `ToolBox`) has one round and none of 2 to 4.
+"""
 
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from typing import Literal
 
+from app.messages import ToolStatus
+from app.tools.permissions import PermissionScope
+from app.tools.registry import Risk
 from runtime.protocol import EngineStats, RequestStats, ToolCall, Usage
 
 TurnOutcome = Literal["stop", "length", "tool_calls", "cancelled", "failed"]
@@ -62,9 +78,10 @@ class AnswerTextStreamed:
 
 @dataclass(frozen=True)
 class ToolCallShown:
-    """The model called a tool; this release shows the call and runs none."""
+    """The model called a tool; nothing has run yet."""
 
     call: ToolCall
+    call_id: str = ""
 
 
 @dataclass(frozen=True)
@@ -73,6 +90,51 @@ class ToolCallRejected:
 
     raw: str
     reason: str
+
+
+@dataclass(frozen=True)
+class PermissionAsked:
+    """May this call run? Everything is sanitised text, and exactly what will happen.
+
+    `permission` is what is allowed or denied: the tool's name, or 'shell' for a command line that needs a shell.
+    `folder` is the absolute folder the call touches, '' where it touches none (then nothing can be remembered for a
+    folder). `diff` is the change of a write as a unified diff, else ''. `scopes` are the answers that make sense here.
+    """
+
+    call_id: str
+    call: ToolCall
+    permission: str
+    risk: Risk
+    folder: str
+    diff: str
+    scopes: tuple[PermissionScope, ...]
+
+
+@dataclass(frozen=True)
+class PermissionAnswer:
+    """What the user decided, and for what: this call, every call in the folder, or every call of the tool."""
+
+    is_allowed: bool
+    scope: PermissionScope = "once"
+
+
+@dataclass(frozen=True)
+class ToolCallStarted:
+    """The call is allowed and runs."""
+
+    call_id: str
+    call: ToolCall
+
+
+@dataclass(frozen=True)
+class ToolCallEnded:
+    """`text` is what the model reads of it, sanitised; `status` says how it came about."""
+
+    call_id: str
+    call: ToolCall
+    status: ToolStatus
+    text: str
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -109,6 +171,9 @@ TurnEvent = (
     | AnswerTextStreamed
     | ToolCallShown
     | ToolCallRejected
+    | PermissionAsked
+    | ToolCallStarted
+    | ToolCallEnded
     | StatsUpdated
     | NoticeShown
     | TurnEnded

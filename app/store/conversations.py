@@ -11,8 +11,9 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from app.errors import StoreError
-from app.messages import Attachment, Conversation, Message, MessageStatus, new_id
+from app.messages import Attachment, Conversation, MalformedCall, Message, MessageStatus, new_id
 from app.store.database import Database
+from app.store.permissions import PermissionStore
 from runtime.protocol import ToolCall
 
 _MISSING = "This conversation no longer exists; choose another or start a new chat."
@@ -38,6 +39,7 @@ class Store:
     def __init__(self, database: Database, is_in_memory: bool) -> None:
         self._database = database
         self.is_in_memory = is_in_memory
+        self.permissions = PermissionStore(database)
 
     @classmethod
     def open(cls, path: Path) -> "Store":
@@ -190,14 +192,18 @@ _COLUMNS = (
     "status",
     "created_at",
     "model_name",
+    "malformed_calls",
+    "tool_name",
+    "tool_status",
 )
 
 
 def _to_row(message: Message) -> list[object]:
-    packed = replace(message, tool_calls=(), attachments=(), generated_ids=())
+    packed = replace(message, tool_calls=(), attachments=(), generated_ids=(), malformed_calls=())
     values: dict[str, object] = asdict(packed)
     values["tool_calls"] = json.dumps([asdict(call) for call in message.tool_calls])
     values["attachments"] = json.dumps([asdict(attachment) for attachment in message.attachments])
+    values["malformed_calls"] = json.dumps([asdict(call) for call in message.malformed_calls])
     values["generated_ids"] = array.array("I", message.generated_ids).tobytes()
     return [values[column] for column in _COLUMNS]
 
@@ -208,6 +214,7 @@ def _to_message(row: sqlite3.Row) -> Message:
     ids.frombytes(values["generated_ids"])
     values["tool_calls"] = tuple(ToolCall(**call) for call in json.loads(values["tool_calls"]))
     values["attachments"] = tuple(Attachment(**attachment) for attachment in json.loads(values["attachments"]))
+    values["malformed_calls"] = tuple(MalformedCall(**call) for call in json.loads(values["malformed_calls"]))
     values["generated_ids"] = tuple(ids)
     return Message(**values)
 

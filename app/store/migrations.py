@@ -61,4 +61,19 @@ MIGRATIONS: tuple[Migration, ...] = (
             "INSERT INTO message_words(message_words) VALUES ('rebuild')",
         ),
     ),
+    Migration(
+        "tool-results-and-permissions",
+        (
+            "ALTER TABLE messages ADD COLUMN malformed_calls TEXT NOT NULL DEFAULT '[]'",
+            "ALTER TABLE messages ADD COLUMN tool_name TEXT NOT NULL DEFAULT ''",
+            "ALTER TABLE messages ADD COLUMN tool_status TEXT NOT NULL DEFAULT ''",
+            """CREATE TABLE tool_permissions (
+                permission TEXT NOT NULL,
+                folder TEXT NOT NULL,
+                decision TEXT NOT NULL CHECK (decision IN ('allow', 'deny')),
+                decided_at REAL NOT NULL,
+                PRIMARY KEY (permission, folder)
+            )""",
+        ),
+    ),
 )

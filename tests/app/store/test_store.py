@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from app.errors import StoreError
-from app.messages import Attachment, Message
+from app.messages import Attachment, MalformedCall, Message
 from app.store.conversations import MissingConversationError, Store
 from app.store.database import Database
 from app.store.migrations import MIGRATIONS
@@ -44,6 +44,9 @@ def test_message_comes_back_as_it_was(store: Store) -> None:
         tokenizer_fingerprint="abc",
         status="length",
         model_name="demo-model",
+        malformed_calls=(MalformedCall("<tool_call>{", "not JSON"),),
+        tool_name="clock",
+        tool_status="denied",
     )
     store.append_message(message)
     assert store.branch(message.id) == [message]
