@@ -102,6 +102,12 @@ class Settings:
     context: int | None = field(
         default=None, metadata=_about("engine", "Context", "Most tokens of one chat; otherwise what fits", 1)
     )
+    side_call_share: float = field(
+        default=0.3,
+        metadata=_about(
+            "engine", "Side calls", "Most of the engine's time that side calls may take beside a chat", 0.05, 0.9
+        ),
+    )
     theme: str = field(default="hotslot-dark", metadata=_about("screen", "Theme", "Colours of the screen"))
 
     def engine_options(self, model_path: Path) -> EngineOptions:
@@ -115,6 +121,7 @@ class Settings:
             vram_bytes=parse_size(self.vram) if self.vram else None,
             num_slots=self.slots,
             context_tokens=self.context,
+            side_call_share=self.side_call_share,
         )
 
     def sampling_options(self, default: SamplingOptions) -> SamplingOptions:

@@ -48,6 +48,12 @@ class EngineOptions:
     num_threads: int | None = None
     """CPU threads of torch; default is the number of physical cores this process may use."""
     kv: Literal["device", "host"] = "device"
+    side_call_share: float = 0.30
+    """Most of the step time that side calls may take while a chat runs; without a chat they have all of it."""
+
+    def __post_init__(self) -> None:
+        if not 0.0 < self.side_call_share < 1.0:
+            raise UsageError(f"side-call-share must be between 0 and 1, not {self.side_call_share}")
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,8 @@ from runtime.options import EngineOptions, SamplingOptions
 Role = Literal["system", "user", "assistant", "tool"]
 FinishReason = Literal["stop", "length", "tool_calls", "cancelled"]
 LoadPhase = Literal["opening", "dense", "experts", "slots", "warmup"]
+RequestKind = Literal["chat", "side_call"]
+"""A chat goes before side calls; side calls share what `EngineOptions.side_call_share` leaves them beside a chat."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +73,12 @@ class TemplateSwitches:
 
 @dataclass(frozen=True)
 class Generate:
-    """Answer the last message. `thinking` None means the template's default."""
+    """Answer the last message. `thinking` None means the template's default.
+
+    Up to four run at once; the others wait in a queue, and are `PromptAccepted` when they start. A side call should
+    say `max_tokens`: memory is kept for the longest answer it may give, which without it is the whole context. A side
+    call may read what a chat left for reuse, but leaves nothing itself.
+    """
 
     request_id: str
     messages: tuple[ChatMessage, ...]
@@ -81,6 +88,7 @@ class Generate:
     conversation_id: str = ""
     """Hint for prefix reuse only; answers never depend on it."""
     switches: TemplateSwitches = TemplateSwitches()
+    kind: RequestKind = "chat"
 
 
 @dataclass(frozen=True)
@@ -182,6 +190,12 @@ class EngineStats:
     num_missed: int = 0
     num_missed_bytes: int = 0
     engine_rss_bytes: int = 0
+    num_running: int = 0
+    """Requests that are being computed, chats and side calls."""
+    num_queued: int = 0
+    """Requests that wait for their turn."""
+    side_call_time_share: float | None = None
+    """Of step time while a chat ran beside side calls, over the last seconds: what the side calls took."""
 
 
 @dataclass(frozen=True)

@@ -90,6 +90,8 @@ class LoadedModel:
             num_missed=counters.num_missed,
             num_missed_bytes=counters.num_missed_bytes,
             engine_rss_bytes=resident_bytes(),
+            num_running=self.scheduler.num_running,
+            num_queued=self.scheduler.num_waiting,
         )
 
     def reset_after_failure(self) -> None:

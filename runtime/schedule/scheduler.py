@@ -31,6 +31,14 @@ class Scheduler:
         return not self._waiting and not self._running
 
     @property
+    def num_running(self) -> int:
+        return len(self._running)
+
+    @property
+    def num_waiting(self) -> int:
+        return len(self._waiting)
+
+    @property
     def num_tokens_in_context(self) -> int:
         """Tokens of the chat that runs, or else of the one that ran last."""
         chats = [sequence.num_tokens for sequence in self._running.values() if not sequence.is_scored]

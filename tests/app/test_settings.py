@@ -10,6 +10,7 @@ import pytest
 from app.errors import SettingsError
 from app.settings import SETTING_FIELDS, Settings
 from app.settings_file import SettingsFile
+from runtime.errors import UsageError
 from runtime.options import EngineOptions, SamplingOptions
 from tests.support.privileges import as_ordinary_user
 
@@ -202,3 +203,10 @@ def test_engine_options() -> None:
     assert options.engine_options(Path("/m")) == EngineOptions(
         Path("/m"), "cpu", "fp32", policy="lru", overlap=False, vram_bytes=2**31, num_slots=8, context_tokens=100
     )
+    assert Settings(side_call_share=0.2).engine_options(Path("/m")).side_call_share == 0.2
+
+
+@pytest.mark.parametrize("share", [0.0, 1.0, -0.1])
+def test_an_impossible_share_of_side_calls_is_refused(share: float) -> None:
+    with pytest.raises(UsageError, match="between 0 and 1"):
+        EngineOptions(Path("/m"), side_call_share=share)

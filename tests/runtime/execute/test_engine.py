@@ -176,6 +176,22 @@ def test_queued_requests_are_answered_in_order(driver: EngineDriver) -> None:
     ]
 
 
+def test_the_queue_and_what_runs_are_in_the_stats(driver: EngineDriver) -> None:
+    for name in ("n1", "n2", "n3", "n4", "n5", "n6"):
+        driver.send(Generate(name, HELLO, SamplingOptions(max_tokens=4), thinking=False))
+    driver.step()
+    driver.send(GetStats("counts"))
+    (reported,) = driver.events_of("counts")
+    assert isinstance(reported, StatsReported)
+    assert reported.stats.num_running >= 1
+    assert reported.stats.num_running + reported.stats.num_queued == 6
+    driver.settle()
+    driver.send(GetStats("counts after"))
+    (reported,) = driver.events_of("counts after")
+    assert isinstance(reported, StatsReported)
+    assert (reported.stats.num_running, reported.stats.num_queued) == (0, 0)
+
+
 def test_stop_text_and_length(driver: EngineDriver) -> None:
     whole = driver.ask("stop1", HELLO, max_tokens=24)
     assert whole.finish_reason in ("length", "stop")
