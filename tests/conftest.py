@@ -8,9 +8,13 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+from tests.support.triton_mode import interpret_without_gpu
+
 # Two test processes on two cores: torch threads of both would wait for each other, spinning.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+interpret_without_gpu()
 
 # A busy machine is slow, not wrong.
 settings.register_profile("hotslot", deadline=None)

@@ -1,0 +1,104 @@
+"""Top-k routing in one launch: the twin of `torch_ops.router.route`, with ties to the lowest expert."""
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+_BELOW_ALL = -(2**31)
+
+
+@triton.jit
+def ordered_bits(values):
+    """int32 that compare as the fp32 values do (0.0 after -0.0)."""
+    bits = (values + 0.0).to(tl.int32, bitcast=True)
+    return tl.where(bits < 0, bits ^ 0x7FFFFFFF, bits)
+
+
+@triton.jit
+def value_of_ordered_bits(keys):
+    """The fp32 values back."""
+    return tl.where(keys < 0, keys ^ 0x7FFFFFFF, keys).to(tl.float32, bitcast=True)
+
+
+@triton.jit
+def choose(
+    logits,
+    experts,
+    ids_ptr,
+    weights_ptr,
+    NUM_ROUTED: tl.constexpr,
+    ROUTE_TILE: tl.constexpr,
+    RENORMALISES: tl.constexpr,
+    BELOW_ALL: tl.constexpr,
+):
+    """Write ids and weights of one row: logits fp32 [tile], -inf beyond the last expert; experts 0, 1, ... [tile]."""
+    keys = ordered_bits(logits)
+    routes = tl.arange(0, ROUTE_TILE)
+    best_ids = tl.zeros([ROUTE_TILE], tl.int32)
+    best_keys = tl.full([ROUTE_TILE], BELOW_ALL, tl.int32)
+    # Two exact integer reductions per route: the compiler has one instruction for each within a warp.
+    for route in tl.static_range(NUM_ROUTED):
+        key = tl.max(keys, 0)
+        expert = tl.min(tl.where(keys == key, experts, 0x7FFFFFFF), 0)
+        keys = tl.where(experts == expert, BELOW_ALL, keys)
+        best_ids = tl.where(routes == route, expert, best_ids)
+        best_keys = tl.where(routes == route, key, best_keys)
+    is_route = routes < NUM_ROUTED
+    best = tl.where(is_route, value_of_ordered_bits(best_keys), float("-inf"))
+    largest = tl.max(best, 0)
+    parts = tl.exp(best - largest)
+    total = tl.sum(parts, 0) if RENORMALISES else tl.sum(tl.exp(logits - largest), 0)
+    tl.store(ids_ptr + routes, best_ids.to(tl.int64), mask=is_route)
+    tl.store(weights_ptr + routes, parts / total, mask=is_route)
+
+
+@triton.jit
+def _route_kernel(
+    logits_ptr,
+    ids_ptr,
+    weights_ptr,
+    NUM_EXPERTS: tl.constexpr,
+    EXPERT_TILE: tl.constexpr,
+    NUM_ROUTED: tl.constexpr,
+    ROUTE_TILE: tl.constexpr,
+    RENORMALISES: tl.constexpr,
+    BELOW_ALL: tl.constexpr,
+):
+    row = tl.program_id(0)
+    experts = tl.arange(0, EXPERT_TILE)
+    is_expert = experts < NUM_EXPERTS
+    logits = tl.load(logits_ptr + row * NUM_EXPERTS + experts, mask=is_expert, other=float("-inf")).to(tl.float32)
+    choose(
+        logits,
+        experts,
+        ids_ptr + row * NUM_ROUTED,
+        weights_ptr + row * NUM_ROUTED,
+        NUM_ROUTED,
+        ROUTE_TILE,
+        RENORMALISES,
+        BELOW_ALL,
+    )
+
+
+def route(logits: Tensor, num_routed: int, renormalises: bool) -> tuple[Tensor, Tensor]:
+    """Expert ids int64 [N, k] in falling order of logit, equal logits by rising id, and weights fp32 [N, k].
+
+    logits [N, E], contiguous, fp32 or narrower.
+    """
+    num_rows, num_experts = logits.shape
+    ids = torch.empty(num_rows, num_routed, dtype=torch.int64, device=logits.device)
+    weights = torch.empty(num_rows, num_routed, dtype=torch.float32, device=logits.device)
+    _route_kernel[(num_rows,)](
+        logits,
+        ids,
+        weights,
+        num_experts,
+        triton.next_power_of_2(num_experts),
+        num_routed,
+        triton.next_power_of_2(num_routed),
+        renormalises,
+        _BELOW_ALL,
+        num_warps=1,
+    )
+    return ids, weights
