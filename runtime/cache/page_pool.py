@@ -37,6 +37,16 @@ class PagePool:
         self.keys_flat = self.keys.flatten(1, 2)
         self.values_flat = self.values.flatten(1, 2)
 
+    def write(self, layer: int, slots: Tensor, keys: Tensor, values: Tensor) -> None:
+        """Keys and values [T, Hkv, D] to flat places `slots` int64 [T], rounded to the pool's dtype."""
+        self.keys_flat[layer].index_copy_(0, slots, keys.to(self.keys.dtype))
+        self.values_flat[layer].index_copy_(0, slots, values.to(self.values.dtype))
+
+    def write_index_keys(self, layer: int, slots: Tensor, keys: Tensor) -> None:
+        """Index keys [T, d] to flat places `slots`, rounded to the pool's dtype."""
+        assert self.index_keys_flat is not None
+        self.index_keys_flat[layer].index_copy_(0, slots, keys.to(self.index_keys_flat.dtype))
+
     @staticmethod
     def page_bytes(spec: ModelSpec, dtype_bytes: int) -> int:
         """Bytes of one page over all attention layers."""

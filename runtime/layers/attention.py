@@ -5,7 +5,6 @@ While a query sees no more complete blocks than the indexer's budget, the layer 
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from runtime.cache.page_pool import PagePool
 from runtime.cache.state_pool import StatePool
@@ -15,6 +14,7 @@ from runtime.layers.attention_plan import AttentionPlan, token_slots
 from runtime.layers.dense_weights import DenseWeights
 from runtime.layers.indexer import Indexer
 from runtime.layers.rotary import RotaryTable
+from runtime.layers.step import DecodeRows
 from runtime.spec import ModelSpec
 
 
@@ -51,25 +51,55 @@ class Attention:
         self, hidden: Tensor, plans: tuple[AttentionPlan, ...], rotary: RotaryTable, pages: PagePool, states: StatePool
     ) -> Tensor:
         """Mixer output [N, H] for hidden [N, H]; writes keys, values and index keys of the new tokens."""
-        attention = self._attention
-        num_rows, num_qk = hidden.shape[0], attention.num_heads + attention.num_kv_heads
-        qk, v, gate, index_q, index_k = functional.linear(hidden, self._in_proj).split(self._widths, dim=-1)
-        qk = self._ops.rms_norm(qk.view(num_rows, num_qk, attention.head_dim), self._qk_scale, self._eps)
-        q, k = self._ops.rotate(qk, rotary).split((attention.num_heads, attention.num_kv_heads), dim=1)
-        v = v.view(num_rows, attention.num_kv_heads, attention.head_dim)
+        q, k, v, gate, index_q, index_k = self._project(hidden, rotary)
         outputs, begin = [], 0
         for plan in plans:
             span = slice(begin, begin + plan.segment.length)
-            pages.keys_flat[self.index].index_copy_(0, plan.write_slots, k[span])
-            pages.values_flat[self.index].index_copy_(0, plan.write_slots, v[span])
+            pages.write(self.index, plan.write_slots, k[span], v[span])
             if self._indexer is not None:
                 self._indexer.write_keys(index_k[span], plan, pages, states)
             outputs.append(self._attend(q[span], index_q[span], (rotary[0][span], rotary[1][span]), plan, pages))
             begin = span.stop
-        mixed = outputs[0] if len(outputs) == 1 else torch.cat(outputs)
-        if attention.has_output_gate:
+        return self._output(outputs[0] if len(outputs) == 1 else torch.cat(outputs), gate)
+
+    def decode(
+        self,
+        hidden: Tensor,
+        rows: DecodeRows,
+        rotary: RotaryTable,
+        block_rotary: RotaryTable | None,
+        pages: PagePool,
+        states: StatePool,
+    ) -> Tensor:
+        """The same of one token in each of R sequences; `block_rotary` is that of blocks which end at these tokens."""
+        ops, indexer = self._ops, self._indexer
+        q, k, v, gate, index_q, index_k = self._project(hidden, rotary)
+        keys, values = pages.keys[self.index], pages.values[self.index]
+        ops.write_rows(k, keys, rows.page_table, rows.positions)
+        ops.write_rows(v, values, rows.page_table, rows.positions)
+        blocks, block_tokens = None, 0
+        if indexer is not None and block_rotary is not None:
+            indexer.write_rows(index_k, rows, block_rotary, pages, states)
+            blocks, block_tokens = indexer.select_rows(index_q, rows, rotary, pages), indexer.block_tokens
+        mixed = ops.attend_rows(q, keys, values, rows.page_table, rows.positions, self._scale, blocks, block_tokens)
+        return self._output(mixed, gate)
+
+    def _project(self, hidden: Tensor, rotary: RotaryTable) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+        """q [N, Hq, D] and k [N, Hkv, D] normed and rotated, v [N, Hkv, D], gate [N, Hq*D], raw index query and key."""
+        attention, num_rows = self._attention, hidden.shape[0]
+        num_qk = attention.num_heads + attention.num_kv_heads
+        projected = self._ops.linear(hidden, self._in_proj)
+        qk, v, gate, index_q, index_k = projected.split(self._widths, dim=-1)
+        qk = self._ops.rms_norm(qk.view(num_rows, num_qk, attention.head_dim), self._qk_scale, self._eps)
+        q, k = self._ops.rotate(qk, rotary).split((attention.num_heads, attention.num_kv_heads), dim=1)
+        return q, k, v.view(num_rows, attention.num_kv_heads, attention.head_dim), gate, index_q, index_k
+
+    def _output(self, mixed: Tensor, gate: Tensor) -> Tensor:
+        """Mixer output [N, H] of attended values [N, Hq*D]."""
+        if self._attention.has_output_gate:
             mixed.mul_(torch.sigmoid(gate))
-        return functional.linear(mixed, self._out_proj)
+        output: Tensor = self._ops.linear(mixed, self._out_proj)
+        return output
 
     def _projected_widths(self) -> tuple[int, ...]:
         """Of queries and keys, values, output gate, index queries, index key; 0 for what the model does not have."""
@@ -100,9 +130,9 @@ class Attention:
         """Keys and values [end, Hkv, D] of every token of the sequence."""
         keys = pages.keys[self.index].index_select(0, plan.pages).flatten(0, 1)
         values = pages.values[self.index].index_select(0, plan.pages).flatten(0, 1)
-        return keys[: plan.segment.end], values[: plan.segment.end]
+        return keys[: plan.segment.end].float(), values[: plan.segment.end].float()
 
     def _gather(self, pages: PagePool, slots: Tensor) -> tuple[Tensor, Tensor]:
         """Keys and values [len(slots), Hkv, D] at flat places of the pool."""
         keys = pages.keys_flat[self.index].index_select(0, slots)
-        return keys, pages.values_flat[self.index].index_select(0, slots)
+        return keys.float(), pages.values_flat[self.index].index_select(0, slots).float()

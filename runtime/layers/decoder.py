@@ -7,22 +7,22 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from runtime.cache.page_pool import PagePool
 from runtime.cache.state_pool import StatePool
 from runtime.checkpoint.tensors import TensorSource
+from runtime.experts.branches import Branches
 from runtime.families.names import FINAL_RESIDUAL, MIXER_RESIDUAL, MOE_RESIDUAL, NameMap
 from runtime.kernels.ops import Ops, select_ops
 from runtime.layers.attention import Attention
 from runtime.layers.attention_plan import AttentionPlan
 from runtime.layers.delta_net import DeltaNet
 from runtime.layers.dense_weights import DenseWeights
-from runtime.layers.moe import MoeBlock, RoutedExperts
-from runtime.layers.ngram_embedding import NgramEmbedding, step_contexts
+from runtime.layers.moe import DecodeExperts, MoeBlock, RoutedExperts
+from runtime.layers.ngram_embedding import NgramEmbedding, row_contexts, step_contexts
 from runtime.layers.residual import residual_of
 from runtime.layers.rotary import Rotary, RotaryTable
-from runtime.layers.step import StepInputs
+from runtime.layers.step import DecodeRows, StepInputs
 from runtime.spec import ModelSpec
 
 
@@ -53,7 +53,7 @@ class Decoder:
     ) -> None:
         self.spec = spec
         self._ops = select_ops(weights.device)
-        self._dtype, self._residual_dtype = weights.dtype, weights.residual_dtype
+        self._dtype, self._residual_dtype = weights.compute_dtype, weights.residual_compute_dtype
         self._embedding = weights.matrix(names.of_model("embed_tokens.weight"))
         self._head = self._embedding if spec.ties_embeddings else weights.matrix(names.lm_head)
         weights.source.release_pages()
@@ -94,8 +94,7 @@ class Decoder:
     @torch.inference_mode()
     def forward(self, step: StepInputs, pages: PagePool, states: StatePool, experts: RoutedExperts) -> Tensor:
         """Logits fp32 [M, vocab] at `step.logit_rows`; moves the state of every segment on by its tokens."""
-        num_streams = self.spec.residual_width // self.spec.hidden_size
-        residual = self._embedding[step.token_ids].to(self._residual_dtype).repeat(1, num_streams)
+        residual = self._embed(step.token_ids)
         contexts = step_contexts(self.spec, step, states, self._ops)
         rotary = self._rotary.table(step.positions, self._ops)
         plans = tuple(
@@ -112,11 +111,44 @@ class Decoder:
             layer.moe_residual.inject(residual, output, inject)
         return self._logits(residual[step.logit_rows])
 
+    @torch.inference_mode()
+    def decode(
+        self, rows: DecodeRows, pages: PagePool, states: StatePool, experts: DecodeExperts, branches: Branches
+    ) -> Tensor:
+        """Logits fp32 [R, vocab] of one token in each of R sequences; moves their states on.
+
+        Launches the same work whatever the inputs hold, and never waits for it. A row's bits don't depend on R.
+        """
+        residual = self._embed(rows.token_ids)
+        contexts = row_contexts(self.spec, rows, states, self._ops)
+        rotary, block_rotary = self._rotary.table(rows.positions, self._ops), None
+        if self.spec.indexer is not None:
+            block_rotary = self._rotary.table(rows.positions - (self.spec.indexer.block_tokens - 1), self._ops)
+        for layer in self.layers:
+            if layer.ngram is not None and contexts is not None:
+                layer.ngram.add_rows_to(residual, contexts, rows, states)
+            hidden, inject = layer.mixer_residual.mix(residual)
+            if isinstance(layer.mixer, DeltaNet):
+                output = layer.mixer.decode(hidden, rows, states)
+            else:
+                output = layer.mixer.decode(hidden.to(self._dtype), rows, rotary, block_rotary, pages, states)
+            layer.mixer_residual.inject(residual, output, inject)
+            hidden, inject = layer.moe_residual.mix(residual)
+            output = layer.moe.decode(hidden.to(self._dtype), experts, branches)
+            layer.moe_residual.inject(residual, output, inject)
+        return self._logits(residual)
+
+    def _embed(self, token_ids: Tensor) -> Tensor:
+        """Residual [N, S*H]: the embedding in every stream."""
+        num_streams = self.spec.residual_width // self.spec.hidden_size
+        return self._embedding[token_ids].to(self._residual_dtype).repeat(1, num_streams)
+
     def _logits(self, residual: Tensor) -> Tensor:
         if residual.shape[0] == 0:
             return torch.empty((0, self.spec.vocab_size), dtype=torch.float32, device=residual.device)
         hidden, _ = self._final_mixer.mix(residual)
-        return functional.linear(hidden.to(self._dtype), self._head).float()
+        logits: Tensor = self._ops.linear(hidden.to(self._dtype), self._head)
+        return logits.float()
 
     def _mix_tokens(
         self,

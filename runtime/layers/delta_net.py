@@ -10,7 +10,7 @@ from runtime.cache.state_pool import StatePool
 from runtime.families.names import NameMap
 from runtime.kernels.ops import Ops
 from runtime.layers.dense_weights import DenseWeights
-from runtime.layers.step import Segment, StepInputs
+from runtime.layers.step import DecodeRows, Segment, StepInputs
 from runtime.spec import DeltaNetSpec, ModelSpec
 
 
@@ -22,6 +22,7 @@ class DeltaNet:
         self._ops = ops
         self._net: DeltaNetSpec = spec.delta_net
         self._eps = spec.rms_norm_eps
+        self._dtype = weights.compute_dtype
         dtype = weights.residual_dtype
         self.index = spec.delta_net_layers.index(layer)
 
@@ -45,20 +46,36 @@ class DeltaNet:
 
         All but the output projection is computed in the dtype of `hidden`, the residual's.
         """
-        net = self._net
-        value_width = net.num_value_heads * net.value_dim
-        widths = (net.conv_channels, value_width, net.num_value_heads, net.num_value_heads)
-        mixed, gate, write, decay = functional.linear(hidden, self._in_proj).split(widths, dim=-1)
-        beta = torch.sigmoid(write)
-        log_decay = functional.softplus(decay + self._dt_bias).mul_(self._decay_rate)
+        mixed, gate, log_decay, beta = self._project(hidden)
         rows = [
             self._run_segment(mixed[span], log_decay[span], beta[span], states, segment) for segment, span in step.spans
         ]
-        read = (rows[0] if len(rows) == 1 else torch.cat(rows)).reshape(-1, net.value_dim)
-        is_sigmoid = net.gate_activation == "sigmoid"
+        return self._output(rows[0] if len(rows) == 1 else torch.cat(rows), gate)
+
+    def decode(self, hidden: Tensor, rows: DecodeRows, states: StatePool) -> Tensor:
+        """The same of one token in each of R sequences."""
+        mixed, gate, log_decay, beta = self._project(hidden)
+        mixed = self._ops.conv_rows(mixed, states.conv[self.index], rows.state_rows, self._conv, 1)
+        recurrent = states.recurrent[self.index]
+        read = self._ops.delta_rows(mixed, log_decay, beta, recurrent, rows.state_rows, self._net.num_key_heads)
+        return self._output(read, gate)
+
+    def _project(self, hidden: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """What the convolution reads [N, C], the output gate [N, Hv*dv], log decay and write strength [N, Hv]."""
+        net = self._net
+        widths = (net.conv_channels, net.num_value_heads * net.value_dim, net.num_value_heads, net.num_value_heads)
+        mixed, gate, write, decay = self._ops.linear(hidden, self._in_proj).split(widths, dim=-1)
+        log_decay = functional.softplus(decay + self._dt_bias).mul_(self._decay_rate)
+        return mixed, gate, log_decay, torch.sigmoid(write)
+
+    def _output(self, read: Tensor, gate: Tensor) -> Tensor:
+        """Mixer output [N, H] of read-outs [N, Hv, dv]."""
+        num_tokens = read.shape[0]
+        read = read.reshape(-1, self._net.value_dim)
+        is_sigmoid = self._net.gate_activation == "sigmoid"
         gated = self._ops.gated_rms_norm(read, gate.reshape(read.shape), self._norm, self._eps, is_sigmoid)
-        mixed_values = gated.view(hidden.shape[0], value_width).to(self._out_proj.dtype)
-        return functional.linear(mixed_values, self._out_proj)
+        output: Tensor = self._ops.linear(gated.view(num_tokens, -1).to(self._dtype), self._out_proj)
+        return output
 
     def _run_segment(self, mixed: Tensor, log_decay: Tensor, beta: Tensor, states: StatePool, segment: Segment) -> Any:
         """Read-outs [T, Hv, dv] of one segment's tokens."""

@@ -42,6 +42,16 @@ class DenseWeights:
         self._norm_offset = 1.0 if norm_adds_one else 0.0
         self._on_kept = on_kept
 
+    @property
+    def compute_dtype(self) -> torch.dtype:
+        """Of activations: weights may be stored in 16 bits, but nothing is computed in them."""
+        return torch.promote_types(self.dtype, torch.float32)
+
+    @property
+    def residual_compute_dtype(self) -> torch.dtype:
+        """Of residual streams, and of activations in hyper-connections and delta nets."""
+        return torch.promote_types(self.residual_dtype, torch.float32)
+
     def read(self, name: str, dtype: torch.dtype | None = None) -> Tensor:
         """A copy in `dtype` or the compute dtype, not counted: for the caller to reorder and then `keep`."""
         dtype = dtype or self.dtype
@@ -72,8 +82,8 @@ class DenseWeights:
         return self.keep(scale if num_groups is None else scale.view(num_groups, -1))
 
     def conv(self, name: str) -> Tensor:
-        """A depthwise convolution [C, 1, K] as taps [K, C]."""
-        return self.keep(self.read(name).squeeze(1).t())
+        """A depthwise convolution [C, 1, K] as taps [K, C], in the compute dtype."""
+        return self.keep(self.read(name, self.compute_dtype).squeeze(1).t())
 
     def vector(self, name: str, dtype: torch.dtype = torch.float32) -> Tensor:
         """A 1-D tensor."""

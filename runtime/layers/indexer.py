@@ -10,6 +10,7 @@ from runtime.kernels.ops import Ops
 from runtime.layers.attention_plan import AttentionPlan
 from runtime.layers.dense_weights import DenseWeights
 from runtime.layers.rotary import RotaryTable
+from runtime.layers.step import DecodeRows
 from runtime.spec import IndexerSpec, ModelSpec
 
 
@@ -25,6 +26,7 @@ class Indexer:
         self._eps = spec.rms_norm_eps
         self._spec: IndexerSpec = spec.indexer
         self.index = spec.attention_layers.index(layer)
+        self.block_tokens = spec.indexer.block_tokens
         self.projected_widths = (self._spec.num_heads * self._spec.head_dim, self._spec.head_dim)
         self._q_scale = weights.norm_scale(names.of_layer(layer, "self_attn.indexer.q_layernorm.weight"))
         self._k_scale = weights.norm_scale(names.of_layer(layer, "self_attn.indexer.k_layernorm.weight"))
@@ -41,11 +43,50 @@ class Indexer:
             num_finished = num_new_blocks * size
             means = raw[:num_finished].view(num_new_blocks, 1, size, -1).mean(dim=2)
             keys = self._ops.rotate(self._ops.rms_norm(means, self._k_scale, self._eps), plan.block_rotary)
-            assert pages.index_keys_flat is not None
-            pages.index_keys_flat[self.index].index_copy_(0, plan.new_block_slots, keys.squeeze(1))
+            pages.write_index_keys(self.index, plan.new_block_slots, keys.squeeze(1))
         pending[: raw.shape[0] - num_finished].copy_(raw[num_finished:])
         if plan.segment.save_row is not None:
             states.pending_index_keys[self.index, plan.segment.save_row].copy_(pending)
+
+    def write_rows(
+        self, raw: Tensor, rows: DecodeRows, block_rotary: RotaryTable, pages: PagePool, states: StatePool
+    ) -> None:
+        """The same of one token in each of R sequences."""
+        assert pages.index_keys is not None
+        pending, keys = states.pending_index_keys[self.index], pages.index_keys[self.index]
+        self._ops.write_index_rows(
+            raw,
+            pending,
+            rows.state_rows,
+            keys,
+            rows.page_table,
+            rows.positions,
+            self._k_scale,
+            self._eps,
+            block_rotary,
+            self.block_tokens,
+        )
+
+    def select_rows(self, raw: Tensor, rows: DecodeRows, rotary: RotaryTable, pages: PagePool) -> Tensor | None:
+        """Selected blocks int64 [R, budget] of `ops.select_rows`; None where no sequence can outgrow the budget."""
+        if rows.most_tokens // self.block_tokens <= self._spec.budget_blocks:
+            return None
+        assert pages.index_keys is not None
+        blocks: Tensor = self._ops.select_rows(
+            self._queries(raw, rotary),
+            pages.index_keys[self.index],
+            rows.page_table,
+            rows.positions,
+            self._spec.budget_blocks,
+            self.block_tokens,
+        )
+        return blocks
+
+    def _queries(self, raw: Tensor, rotary: RotaryTable) -> Tensor:
+        """Normed and rotated, fp32 [N, heads, dim]."""
+        heads = raw.view(raw.shape[0], self._spec.num_heads, self._spec.head_dim)
+        queries: Tensor = self._ops.rotate(self._ops.rms_norm(heads, self._q_scale, self._eps), rotary)
+        return queries.float()
 
     def sees_everything(self, plan: AttentionPlan) -> bool:
         """Whether the segment's queries see no more complete blocks than the budget."""
@@ -59,9 +100,7 @@ class Indexer:
         segment = plan.segment
         last = torch.arange(segment.start + 1, segment.end + 1, device=raw.device)
         num_complete = torch.div(last, self._spec.block_tokens, rounding_mode="floor")
-        heads = raw.view(raw.shape[0], self._spec.num_heads, self._spec.head_dim)
-        queries = self._ops.rotate(self._ops.rms_norm(heads, self._q_scale, self._eps), rotary)
-        scores = self._ops.block_scores(queries.float(), self._keys(plan, pages).float())
+        scores = self._ops.block_scores(self._queries(raw, rotary), self._keys(plan, pages).float())
         return self._ops.select_blocks(scores, num_complete, self._spec.budget_blocks), num_complete
 
     def token_mask(self, blocks: Tensor, num_complete: Tensor, num_tokens: int) -> Tensor:

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from runtime.experts.branches import Branches
 from runtime.families.names import NameMap
 from runtime.kernels.ops import Ops
 from runtime.layers.dense_weights import DenseWeights
@@ -21,6 +22,15 @@ class RoutedExperts(Protocol):
         hidden [N, H], expert_ids int64 [N, k], router_logits [N, E]. Bits depend on hidden and weights only, never on
         where an expert was found.
         """
+
+
+class DecodeExperts(Protocol):
+    """Computes the routed experts of a decode step without asking the host for anything."""
+
+    def run_rows(
+        self, layer: int, hidden: Tensor, expert_ids: Tensor, router_logits: Tensor, branches: Branches
+    ) -> Tensor:
+        """fp32 [R, k, H] of hidden [R, H], expert_ids int64 [R, k], router_logits [R, E]; bits as above."""
 
 
 class MoeBlock:
@@ -44,12 +54,29 @@ class MoeBlock:
         """Block output [N, H] for hidden [N, H]."""
         width = self._moe.shared_intermediate
         shared = None if width is None else self._shared_expert(hidden, width)
-        logits = functional.linear(hidden, self._router)
+        logits = self._ops.linear(hidden, self._router)
         expert_ids, weights = self._ops.route(logits, self._moe.num_experts_per_token, self._moe.renormalises)
         rows = experts.run(self._layer, hidden, expert_ids, logits, is_decode)
-        combined: Tensor = self._ops.combine_routes(rows, weights)
-        return combined if shared is None else combined.add_(shared)
+        combined: Tensor = self._ops.combine_routes(rows, weights, shared)
+        return combined
+
+    def decode(self, hidden: Tensor, experts: DecodeExperts, branches: Branches) -> Tensor:
+        """The same of one token in each of R sequences; the shared expert forks before the router."""
+        shared: Tensor | None = None
+        width = self._moe.shared_intermediate
+        if width is not None:
+            with branches.fork("shared"):
+                shared = self._shared_expert(hidden, width)
+        logits = self._ops.linear(hidden, self._router)
+        expert_ids, weights = self._ops.route(logits, self._moe.num_experts_per_token, self._moe.renormalises)
+        rows = experts.run_rows(self._layer, hidden, expert_ids, logits, branches)
+        if width is not None:
+            branches.join("shared")
+        combined: Tensor = self._ops.combine_routes(rows, weights, shared)
+        return combined
 
     def _shared_expert(self, hidden: Tensor, width: int) -> Tensor:
-        gate, up, output_gate = functional.linear(hidden, self._shared_in).tensor_split((width, 2 * width), dim=-1)
-        return functional.linear(functional.silu(gate).mul_(up), self._shared_down).mul_(torch.sigmoid(output_gate))
+        projected = self._ops.linear(hidden, self._shared_in)
+        gate, up, output_gate = projected.tensor_split((width, 2 * width), dim=-1)
+        output: Tensor = self._ops.linear(functional.silu(gate).mul_(up), self._shared_down)
+        return output.mul_(torch.sigmoid(output_gate))

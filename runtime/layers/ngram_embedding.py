@@ -5,7 +5,6 @@ The table stays as stored (bf16, fp16, fp32, fp8 with one scale, or NVFP4) and i
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from runtime.cache.state_pool import StatePool
 from runtime.checkpoint.inventory import ngram_shards
@@ -17,7 +16,7 @@ from runtime.families.ngram_hash import NgramHash, ngram_hash
 from runtime.kernels.ops import Ops
 from runtime.kernels.torch_ops import nvfp4
 from runtime.layers.dense_weights import DenseWeights
-from runtime.layers.step import StepInputs
+from runtime.layers.step import DecodeRows, StepInputs
 from runtime.spec import ModelSpec
 
 
@@ -27,10 +26,12 @@ class NgramTable:
     def __init__(self, source: TensorSource, stem: str, device: torch.device, is_mapped: bool) -> None:
         shards = ngram_shards(source.files, stem)
         self._kind, self._dtype = shards[0].kind, TORCH_DTYPES[shards[0].values.dtype]
+        lookup_device = torch.device("cpu") if is_mapped else device
         self._multipliers = torch.tensor(
-            [1.0 if shard.kind == "plain" else read_multiplier(source, shard) for shard in shards]
+            [1.0 if shard.kind == "plain" else read_multiplier(source, shard) for shard in shards],
+            device=lookup_device,
         )
-        rows_per_shard = torch.tensor([shard.values.shape[0] for shard in shards])
+        rows_per_shard = torch.tensor([shard.values.shape[0] for shard in shards], device=lookup_device)
         self._first_rows = rows_per_shard.cumsum(0) - rows_per_shard
         # Each shard is one or two matrices of bytes: values, and for NVFP4 block scales. Moved as bytes, because not
         # every device and version can gather fp8.
@@ -96,21 +97,31 @@ class NgramEmbedding:
 
     def add_to(self, residual: Tensor, contexts: Tensor, step: StepInputs, states: StatePool) -> None:
         """Add the embedding of contexts int64 [n, N] to residual [N, S*H] in place; moves convolution state on."""
+        normed = self._add_gated(residual, contexts)
+        for segment, span in step.spans:
+            history = states.ngram_conv[self.index, segment.state_row]
+            residual[span].add_(self._ops.causal_conv(normed[span], history, self._conv, self._dilation))
+            if segment.save_row is not None:
+                states.ngram_conv[self.index, segment.save_row].copy_(history)
+
+    def add_rows_to(self, residual: Tensor, contexts: Tensor, rows: DecodeRows, states: StatePool) -> None:
+        """The same of one token in each of R sequences."""
+        normed, pool = self._add_gated(residual, contexts), states.ngram_conv[self.index]
+        residual.add_(self._ops.conv_rows(normed, pool, rows.state_rows, self._conv, self._dilation))
+
+    def _add_gated(self, residual: Tensor, contexts: Tensor) -> Tensor:
+        """Add the gated embedding to residual [N, S*H] in place; returns what the convolution reads."""
         ops, num_rows = self._ops, residual.shape[0]
         ids = ops.ngram_ids(contexts, self._multipliers, self._head_sizes, self._head_offsets)
-        embedded = self.table.gather(ids).view(num_rows, -1).to(self._key_value.dtype)
-        keys, value = functional.linear(embedded, self._key_value).tensor_split((self._residual_width,), dim=-1)
+        embedded = self.table.gather(ids).view(num_rows, -1)
+        keys, value = ops.linear(embedded, self._key_value).tensor_split((self._residual_width,), dim=-1)
         streams = residual.view(num_rows, self._num_streams, -1)
         keys = ops.rms_norm(keys.view(streams.shape), self._norm_key, self._eps)
         gate = ops.ngram_gate(keys, ops.rms_norm(streams, self._norm_query, self._eps))
         gated = gate * value.unsqueeze(1)
-        normed = ops.rms_norm(gated, self._norm_conv, self._eps).view(residual.shape)
+        normed: Tensor = ops.rms_norm(gated, self._norm_conv, self._eps).view(residual.shape)
         residual.add_(gated.view(residual.shape))
-        for segment, span in step.spans:
-            history = states.ngram_conv[self.index, segment.state_row]
-            residual[span].add_(ops.causal_conv(normed[span], history, self._conv, self._dilation))
-            if segment.save_row is not None:
-                states.ngram_conv[self.index, segment.save_row].copy_(history)
+        return normed
 
 
 def step_contexts(spec: ModelSpec, step: StepInputs, states: StatePool, ops: Ops) -> Tensor | None:
@@ -125,6 +136,14 @@ def step_contexts(spec: ModelSpec, step: StepInputs, states: StatePool, ops: Ops
         if segment.save_row is not None:
             states.last_ids[segment.save_row].copy_(last_ids)
     return contexts[0] if len(contexts) == 1 else torch.cat(contexts, dim=1)
+
+
+def row_contexts(spec: ModelSpec, rows: DecodeRows, states: StatePool, ops: Ops) -> Tensor | None:
+    """The same int64 [n, R] of one token in each of R sequences."""
+    if spec.ngram is None:
+        return None
+    contexts: Tensor = ops.context_rows(states.last_ids, rows.token_ids, rows.state_rows, spec.ngram.break_token_id)
+    return contexts
 
 
 def _check_hash_buffers(source: TensorSource, stem: str, constants: NgramHash) -> None:

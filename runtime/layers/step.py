@@ -5,6 +5,8 @@ from functools import cached_property
 
 from torch import Tensor
 
+from runtime.spec import PAGE_TOKENS
+
 
 @dataclass(frozen=True)
 class Segment:
@@ -24,6 +26,29 @@ class Segment:
     @property
     def end(self) -> int:
         return self.start + self.length
+
+
+@dataclass(frozen=True)
+class DecodeRows:
+    """One new token in each of R sequences, all int64 on the device: a step reads nothing else of the host's.
+
+    token_ids, positions [R]; page_table [R, P]: entries past the page of a row's position are ignored; state_rows [R],
+    distinct, each at the row's position.
+    """
+
+    token_ids: Tensor
+    positions: Tensor
+    page_table: Tensor
+    state_rows: Tensor
+
+    @property
+    def num_rows(self) -> int:
+        return self.token_ids.shape[0]
+
+    @property
+    def most_tokens(self) -> int:
+        """Tokens of the longest sequence that the page table can hold."""
+        return self.page_table.shape[1] * PAGE_TOKENS
 
 
 @dataclass(frozen=True)

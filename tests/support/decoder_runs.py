@@ -11,8 +11,9 @@ from runtime.checkpoint.expert_source import ExpertSource
 from runtime.checkpoint.facts import open_checkpoint
 from runtime.checkpoint.matrices import Fp8Matrix, Matrix, PlainMatrix
 from runtime.checkpoint.tensors import TensorSource
+from runtime.experts.branches import Branches, SerialBranches
 from runtime.layers.decoder import Decoder
-from runtime.layers.step import Segment, StepInputs
+from runtime.layers.step import DecodeRows, Segment, StepInputs
 from runtime.spec import PAGE_TOKENS, ModelSpec
 from tests.support.tiny_models import dequantise_nvfp4
 
@@ -35,6 +36,15 @@ class DenseExperts:
             rows[token, route] = (torch.nn.functional.silu(gate) * up) @ _dense(weights.down).t()
         return rows
 
+    def run_rows(
+        self, layer: int, hidden: Tensor, expert_ids: Tensor, router_logits: Tensor, branches: Branches
+    ) -> Tensor:
+        """Row by row, as bits must not depend on the others."""
+        rows = [
+            self.run(layer, hidden[i : i + 1], expert_ids[i : i + 1], router_logits, True) for i in range(len(hidden))
+        ]
+        return torch.cat(rows)
+
 
 def _dense(matrix: Matrix) -> Tensor:
     if isinstance(matrix, PlainMatrix):
@@ -55,6 +65,8 @@ class DecoderRun:
         num_rows: int = 4,
         is_ngram_table_mapped: bool = False,
         residual_dtype: torch.dtype = torch.float32,
+        dtype: torch.dtype = torch.float32,
+        kv_dtype: torch.dtype = torch.float32,
     ) -> None:
         checkpoint = open_checkpoint(folder)
         self.spec = checkpoint.spec
@@ -64,13 +76,13 @@ class DecoderRun:
             self.source,
             checkpoint.names,
             "cpu",
-            torch.float32,
+            dtype,
             is_ngram_table_mapped,
             residual_dtype=residual_dtype,
         )
         self.experts = DenseExperts(ExpertSource(self.source, self.spec, checkpoint.names), self.spec)
         pages_per_row = -(-max_tokens // PAGE_TOKENS)
-        self.pages = PagePool(self.spec, pages_per_row * num_rows, "cpu", torch.float32)
+        self.pages = PagePool(self.spec, pages_per_row * num_rows, "cpu", kv_dtype)
         self.states = StatePool(self.spec, num_rows, "cpu")
         order = torch.randperm(pages_per_row * num_rows, generator=torch.Generator().manual_seed(3))
         self.page_tables = order.view(num_rows, pages_per_row)
@@ -93,3 +105,9 @@ class DecoderRun:
         """Token by token through the decode step; logits of all tokens."""
         self.states.reset(row)
         return torch.cat([self.step([(row, i, [token])], is_decode=True) for i, token in enumerate(tokens)])
+
+    def decode(self, parts: list[tuple[int, int, int]]) -> Tensor:
+        """One token in each of some sequences, (row, position, token id), by the step that reads tensors alone."""
+        rows, positions, tokens = (torch.tensor(column) for column in zip(*parts, strict=True))
+        inputs = DecodeRows(tokens, positions, self.page_tables[rows], rows)
+        return self.decoder.decode(inputs, self.pages, self.states, self.experts, SerialBranches())

@@ -73,3 +73,24 @@ def _one_chunk(
     torch.baddbmm(torch.bmm(queries * from_start, state), attention, delta, out=output)
     to_end = (total[:, -1:] - total).exp().to(v.dtype).unsqueeze(-1)
     state.mul_(from_start[:, -1:]).baddbmm_((keys * to_end).transpose(1, 2), delta)
+
+
+def delta_rows(
+    mixed: Tensor, log_decay: Tensor, beta: Tensor, pool: Tensor, state_rows: Tensor, num_key_heads: int
+) -> Tensor:
+    """`delta_step` of one token in each of R sequences, from the convolution's output on.
+
+    mixed fp32 [R, 2*Hk*dk + Hv*dv] holds q, k and v, q and k not normalised yet; log_decay, beta [R, Hv]; pool fp32
+    [rows, Hv, dk, dv], of which `state_rows` int64 [R] (distinct) move on. Returns [R, Hv, dv]. A row's bits don't
+    depend on the others.
+    """
+    num_rows, (num_value_heads, key_dim, value_dim) = mixed.shape[0], pool.shape[1:]
+    qk_width = 2 * num_key_heads * key_dim
+    qk = l2_normalise(mixed[:, :qk_width].reshape(num_rows, 2 * num_key_heads, key_dim))
+    q, k = qk.split(num_key_heads, dim=1)
+    q = q * key_dim**-0.5
+    v = mixed[:, qk_width:].reshape(num_rows, num_value_heads, value_dim)
+    states = pool.index_select(0, state_rows)
+    read = [delta_step(q[i], k[i], v[i], log_decay[i], beta[i], states[i]) for i in range(num_rows)]
+    pool.index_copy_(0, state_rows, states)
+    return torch.stack(read)

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from runtime.kernels.torch_ops.linear import linear
 from runtime.kernels.torch_ops.norms import rms_norm
 
 
@@ -16,13 +17,14 @@ def mix_streams(
     """n = grouped rms_norm(residual); m = sigmoid(up @ silu(down_r @ n)); input = mean over streams of m * n.
 
     residual [N, S*H]; scale [S, H]; down [R + I, S*H]: R rows of the low-rank mixer, then I = S rows of the inject gate
-    (or none), all divided by S beforehand; up [S*H, R]; residual, down and up of one dtype, which the results have.
+    (or none), all divided by S beforehand; up [S*H, R]; results have the residual's dtype, weights may be
+    narrower.
     Returns input [N, H] and inject weights 2 * sigmoid(down_i @ n) [N, I].
     """
     streams = residual.unflatten(-1, scale.shape)
     normed = rms_norm(streams, scale, eps)
-    lowrank, inject = functional.linear(normed.view(residual.shape), down).tensor_split((up.shape[1],), dim=-1)
-    weights = functional.linear(functional.silu(lowrank), up).sigmoid_().view(streams.shape)
+    lowrank, inject = linear(normed.view(residual.shape), down).tensor_split((up.shape[1],), dim=-1)
+    weights = linear(functional.silu(lowrank), up).sigmoid_().view(streams.shape)
     mixed = weights.mul_(normed).mean(dim=1)
     return mixed, torch.sigmoid(inject).mul_(2.0)
 

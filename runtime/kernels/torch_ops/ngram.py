@@ -43,3 +43,20 @@ def ngram_gate(keys: Tensor, queries: Tensor) -> Tensor:
     """sigmoid(sign(g) * sqrt(max(|g|, 1e-6))), g = <key, query> / sqrt(H). keys, queries [T, S, H]; gives [T, S, 1]."""
     gate = (keys * queries).sum(-1, keepdim=True).mul_(keys.shape[-1] ** -0.5)
     return torch.sigmoid(gate.abs().clamp_min_(1e-6).sqrt_().mul_(gate.sign()))
+
+
+def context_rows(pool: Tensor, token_ids: Tensor, state_rows: Tensor, break_id: int) -> Tensor:
+    """`ngram_contexts` of one new token in each of R sequences.
+
+    pool int64 [rows, n-1], of which `state_rows` int64 [R] (distinct) are the histories and move on; token_ids int64
+    [R]. Returns [n, R].
+    """
+    history = pool.index_select(0, state_rows)
+    contexts = [token_ids]
+    is_broken = torch.zeros_like(token_ids, dtype=torch.bool)
+    for distance in range(1, history.shape[1] + 1):
+        earlier = history[:, -distance].masked_fill(is_broken, break_id)
+        contexts.append(earlier)
+        is_broken = earlier == break_id
+    pool.index_copy_(0, state_rows, torch.cat((history[:, 1:], token_ids.unsqueeze(1)), dim=1))
+    return torch.stack(contexts)

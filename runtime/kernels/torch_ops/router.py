@@ -16,9 +16,10 @@ def route(logits: Tensor, num_routed: int, renormalises: bool) -> tuple[Tensor, 
     return best.indices, torch.softmax(logits, dim=-1).gather(-1, best.indices)
 
 
-def combine_routes(rows: Tensor, weights: Tensor) -> Tensor:
-    """sum_j weights[:, j] * rows[:, j] in router order. rows [N, k, H], weights [N, k]; returns [N, H]."""
+def combine_routes(rows: Tensor, weights: Tensor, shared: Tensor | None = None) -> Tensor:
+    """sum_j weights[:, j] * rows[:, j] in router order, then plus `shared`. rows [N, k, H], weights [N, k], shared and
+    result [N, H]."""
     total = rows[:, 0] * weights[:, 0:1]
     for route_index in range(1, rows.shape[1]):
         total.addcmul_(rows[:, route_index], weights[:, route_index : route_index + 1])
-    return total
+    return total if shared is None else total.add_(shared)
