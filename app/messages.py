@@ -9,6 +9,8 @@ from runtime.protocol import Role, ToolCall
 
 MessageStatus = Literal["complete", "cancelled", "failed", "length"]
 """`length`: the answer met its token limit. A user's message is `failed` when the engine refused it as it is."""
+TitleSource = Literal["words", "model", "user"]
+"""Who named a conversation: its first words, a model that read its beginning, or the user."""
 
 ToolStatus = Literal["done", "failed", "denied", "rejected", "cancelled"]
 """How a tool call ended: `failed` by the tool's own error, `denied` by the user or a rule, `rejected` before anyone was
@@ -67,7 +69,7 @@ class Message:
 
 @dataclass(frozen=True)
 class Conversation:
-    """A tree of messages seen from its newest leaf, `head_id` (None: no message yet). Times are Unix seconds."""
+    """A tree of messages seen from one of its leaves, `head_id` (None: no message yet). Times are Unix seconds."""
 
     id: str
     title: str
@@ -75,3 +77,5 @@ class Conversation:
     updated_at: float
     head_id: str | None
     model: str
+    pinned_at: float | None = None
+    title_source: TitleSource = "user"

@@ -52,7 +52,7 @@ class ChatSession:
         self._new_stats: EngineStats | None = None
         engine.on_stats = self._note_stats
         if conversation_id is not None:
-            self.open(conversation_id)
+            self._transcript.open_blocking(conversation_id)
 
     # ---- the conversation
 
@@ -81,14 +81,31 @@ class ChatSession:
         self._refuse_if_answering()
         self._transcript.clear()
 
-    def open(self, conversation_id: str) -> None:
+    async def open(self, conversation_id: str) -> None:
         """Go on with a stored conversation. Raises StoreError, or TurnInProgressError."""
         self._refuse_if_answering()
-        self._transcript.open(conversation_id)
+        await self._transcript.open(conversation_id)
 
-    def rename(self, title: str) -> None:
+    async def rename(self, title: str) -> None:
         """Name the open conversation. Raises StoreError."""
-        self._transcript.rename(clean_line(title))
+        await self._transcript.rename(clean_line(title))
+
+    def siblings(self, message_id: str) -> tuple[str, ...]:
+        """Ids of all versions of this message (edits, or answers to one message), itself included, oldest first."""
+        return self._transcript.siblings(message_id)
+
+    async def show_sibling(self, message_id: str) -> None:
+        """See the branch through this version of a message. Raises StoreError, or TurnInProgressError."""
+        self._refuse_if_answering()
+        await self._transcript.show_branch_of(message_id)
+
+    async def fork(self, message_id: str) -> None:
+        """Go on in a new conversation that begins with all up to this message.
+
+        Raises StoreError, or TurnInProgressError.
+        """
+        self._refuse_if_answering()
+        await self._transcript.fork(message_id)
 
     def set_model(self, model_path: Path) -> None:
         """Use another model folder from the next message on."""
@@ -106,13 +123,34 @@ class ChatSession:
         content = clean(text)
         if not content.strip() and not attachments:
             raise RequestError("The message is empty; type something first.")
+        async with aclosing(self._say(content, tuple(attachments))) as events:
+            async for event in events:
+                yield event
+
+    async def edit(self, message_id: str, text: str, attachments: Sequence[Attachment] | None = None) -> TurnEvents:
+        """Say a user's message of this branch in other words; the former one stays in the store as another branch.
+
+        None keeps the attachments it has. Raises HotslotError, before anything is stored, if it can't be said.
+        """
+        self._refuse_if_busy()
+        edited = self._message(message_id)
+        content = clean(text)
+        files = edited.attachments if attachments is None else tuple(attachments)
+        if edited.role != "user":
+            raise RequestError("Only your own messages can be edited; regenerate an answer instead.")
+        if not content.strip() and not files:
+            raise RequestError("The message is empty; type something first.")
+        self._transcript.step_back_to(edited.parent_id)
+        async with aclosing(self._say(content, files)) as events:
+            async for event in events:
+                yield event
+
+    async def _say(self, content: str, attachments: tuple[Attachment, ...]) -> TurnEvents:
         self._begin_turn()
         try:
             conversation = self._transcript.begin(content or attachments[0].name, self.settings.model)
-            message = Message(
-                conversation.id, self._transcript.head_id, "user", content, attachments=tuple(attachments)
-            )
-            self._transcript.append(message)
+            message = Message(conversation.id, self._transcript.head_id, "user", content, attachments=attachments)
+            await self._transcript.append(message)
             for notice in self._transcript.take_notices():
                 yield NoticeShown(notice)
             yield UserMessageStored(message.id)
@@ -122,18 +160,26 @@ class ChatSession:
         finally:
             self._is_busy = False
 
-    async def regenerate(self) -> TurnEvents:
-        """Answer the last user message again; the former answer stays in the store as another branch."""
+    async def regenerate(self, message_id: str | None = None) -> TurnEvents:
+        """Answer again: the last user message, or the one that this message of the branch is or answers.
+
+        The former answer stays in the store as another branch, and stays in sight where nothing new was answered.
+        """
         self._refuse_if_busy()
-        if not any(message.role == "user" for message in self.messages):
+        messages = self.messages
+        last = len(messages) - 1 if message_id is None else messages.index(self._message(message_id))
+        asked = next((message for message in messages[last::-1] if message.role == "user"), None)
+        if asked is None:
             raise RequestError("There is nothing to answer yet; send a message first.")
         self._begin_turn()
         try:
-            self._transcript.drop_answer()
+            self._transcript.step_back_to(asked.id)
             async with aclosing(self._answer()) as events:
                 async for event in events:
                     yield event
         finally:
+            if self._transcript.head_id == asked.id:
+                self._transcript.messages = messages
             self._is_busy = False
 
     async def warm_up(self) -> TurnEvents:
@@ -202,7 +248,7 @@ class ChatSession:
         finally:
             # Also runs when the iteration is closed half way: what was produced is kept.
             self._turn = None
-            message_id = self._store_answer(answer)
+            message_id = await self._store_answer(answer)
         for event in self._last_events(answer, message_id):
             yield event
 
@@ -227,14 +273,14 @@ class ChatSession:
             switches=self.settings.template_switches,
         )
 
-    def _store_answer(self, answer: Answer) -> str | None:
+    async def _store_answer(self, answer: Answer) -> str | None:
         asked = self.messages[-1]
         if answer.is_empty and answer.outcome in ("cancelled", "failed"):
-            if answer.outcome == "failed":
-                self._transcript.mark_head("failed")
+            if answer.outcome == "failed" and not self._transcript.is_answered:
+                await self._transcript.mark_head("failed")
             return None
         if asked.status == "failed":
-            self._transcript.mark_head("complete")
+            await self._transcript.mark_head("complete")
         loaded = self._starter.loaded
         message = Message(
             asked.conversation_id,
@@ -248,8 +294,14 @@ class ChatSession:
             status=answer.status,
             model_name=clean_line(loaded.model_name) if loaded else "",
         )
-        self._transcript.append(message)
+        await self._transcript.append(message)
         return message.id
+
+    def _message(self, message_id: str) -> Message:
+        for message in self.messages:
+            if message.id == message_id:
+                return message
+        raise RequestError("This message is not part of what is shown; open its branch first.")
 
     def _last_events(self, answer: Answer, message_id: str | None) -> list[TurnEvent]:
         if answer.stats is not None:

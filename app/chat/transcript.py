@@ -1,16 +1,18 @@
 """The branch of the open conversation, in memory and in the store.
 
 When the store can't take a message the chat goes on: the message is kept here, tried again before the next one, and
-the user is told once.
+the user is told once. The store is only ever waited for, never run, on the event loop.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 
+from app.chat.message_tree import MessageTree
 from app.chat.titles import first_words
 from app.errors import StoreError
 from app.messages import Conversation, Message, MessageStatus, new_id
 from app.sanitize import clean_line
-from app.store.conversations import MissingConversationError, Store
+from app.store.conversations import MessageLink, MissingConversationError, Store
 
 
 class Transcript:
@@ -22,6 +24,7 @@ class Transcript:
         self._notices: list[str] = []
         self.conversation: Conversation | None = None
         self.messages: tuple[Message, ...] = ()
+        self._tree = MessageTree()
 
     @property
     def head_id(self) -> str | None:
@@ -31,37 +34,73 @@ class Transcript:
     def has_unsaved(self) -> bool:
         return bool(self._unsaved)
 
+    @property
+    def is_answered(self) -> bool:
+        """Some branch goes on after the head."""
+        return self.head_id is not None and self._tree.newest_leaf(self.head_id) != self.head_id
+
     def clear(self) -> None:
         """Leave the conversation for a new one."""
         self.conversation = None
         self.messages = ()
         self._unsaved = []
+        self._tree = MessageTree()
 
-    def open(self, conversation_id: str) -> None:
+    async def open(self, conversation_id: str) -> None:
         """Read a conversation from its head. Raises StoreError and keeps the present one then."""
-        conversation = self._store.conversation(conversation_id)
-        messages = tuple(self._store.branch(conversation.head_id))
-        self.conversation, self.messages, self._unsaved = conversation, messages, []
+        self._show(*await self._store.run(_read, self._store, conversation_id))
+
+    def open_blocking(self, conversation_id: str) -> None:
+        """`open` before there is an event loop."""
+        self._show(*_read(self._store, conversation_id))
+
+    def _show(self, conversation: Conversation, messages: Sequence[Message], links: Sequence[MessageLink]) -> None:
+        self.conversation, self.messages, self._unsaved = conversation, tuple(messages), []
+        self._tree = MessageTree(links)
+
+    def siblings(self, message_id: str) -> tuple[str, ...]:
+        """All messages that follow the same message as this one, itself included, oldest first."""
+        return self._tree.siblings(message_id)
+
+    async def show_branch_of(self, message_id: str) -> None:
+        """See the conversation from the newest leaf under this message. Raises StoreError."""
+        await self._save()
+        assert self.conversation is not None
+        leaf_id = self._tree.newest_leaf(message_id)
+        conversation_id = self.conversation.id
+        await self._store.run(self._store.set_head, conversation_id, leaf_id)
+        await self.open(conversation_id)
+
+    async def fork(self, message_id: str) -> None:
+        """Go on in a new conversation that begins with all up to this message. Raises StoreError."""
+        await self._save()
+        forked = await self._store.run(self._store.fork, message_id)
+        await self.open(forked.id)
 
     def begin(self, first_message: str, model: str) -> Conversation:
         """The open conversation, or a new one named after its first message."""
         if self.conversation is None:
             draft = Message("", None, "user", "")
             now = draft.created_at
-            self.conversation = Conversation(new_id(), first_words(first_message), now, now, None, clean_line(model))
+            title = first_words(first_message)
+            self.conversation = Conversation(new_id(), title, now, now, None, clean_line(model), title_source="words")
         return self.conversation
 
-    def append(self, message: Message) -> None:
-        """Add the new head and store it, with all that could not be stored before."""
-        self.messages = (*self.messages, message)
-        self._unsaved.append(message)
-        self.save()
+    async def append(self, message: Message) -> None:
+        """Add the new head and store it, with all that could not be stored before.
 
-    def save(self) -> None:
+        Interrupting the wait for the store does not keep the message from it.
+        """
+        self.messages = (*self.messages, message)
+        self._tree.add(MessageLink(message.id, message.parent_id))
+        self._unsaved.append(message)
+        await self.save()
+
+    async def save(self) -> None:
         """Store what is not stored yet; failing is a notice, not an error."""
         was_failing = len(self._unsaved) > 1
         try:
-            self._save()
+            await self._save()
         except StoreError as error:
             if not was_failing:
                 self._notices.append(f"{error} The chat goes on, but is not saved for now.")
@@ -69,47 +108,54 @@ class Transcript:
             if was_failing:
                 self._notices.append("The chat is saved again.")
 
-    def _save(self) -> None:
-        conversation = self.conversation
-        assert conversation is not None
-        try:
-            self._append_unsaved(conversation)
-        except MissingConversationError:
-            # Not stored yet, or deleted by another instance while it is open here: write all of it.
-            self._store.create_conversation(conversation.model, conversation.title, conversation.id)
-            self._unsaved = list(self.messages)
-            self._append_unsaved(conversation)
+    async def _save(self) -> None:
+        unsaved = tuple(self._unsaved)
+        if not unsaved:
+            return
+        assert self.conversation is not None
+        await self._store.run(_write, self._store, self.conversation, self.messages, unsaved)
+        self._unsaved = [message for message in self._unsaved if message not in unsaved]
 
-    def _append_unsaved(self, conversation: Conversation) -> None:
-        while self._unsaved:
-            self._store.append_message(replace(self._unsaved[0], conversation_id=conversation.id))
-            self._unsaved.pop(0)
-
-    def mark_head(self, status: MessageStatus) -> None:
+    async def mark_head(self, status: MessageStatus) -> None:
         """Change how the last message ended."""
         head = replace(self.messages[-1], status=status)
         self.messages = (*self.messages[:-1], head)
         self._unsaved = [head if message.id == head.id else message for message in self._unsaved]
         if not self._unsaved:
             try:
-                self._store.mark_message(head.id, status)
+                await self._store.run(self._store.mark_message, head.id, status)
             except StoreError as error:
                 self._notices.append(str(error))
 
-    def drop_answer(self) -> None:
-        """Step back to the last user message, to answer it again; the old answer stays in the store as a branch."""
-        messages = self.messages
-        while messages and messages[-1].role != "user":
-            messages = messages[:-1]
-        self.messages = messages
+    def step_back_to(self, message_id: str | None) -> None:
+        """See the branch only up to this message, for another one to follow it; what came after stays in the store."""
+        while self.messages and self.head_id != message_id:
+            self.messages = self.messages[:-1]
 
-    def rename(self, title: str) -> None:
+    async def rename(self, title: str) -> None:
         """Raises StoreError."""
         if self.conversation is not None:
-            self._store.rename(self.conversation.id, title)
-            self.conversation = replace(self.conversation, title=title)
+            await self._store.run(self._store.rename, self.conversation.id, title)
+            self.conversation = replace(self.conversation, title=title, title_source="user")
 
     def take_notices(self) -> list[str]:
         """What the user has not been told yet."""
         notices, self._notices = self._notices, []
         return notices
+
+
+def _read(store: Store, conversation_id: str) -> tuple[Conversation, list[Message], list[MessageLink]]:
+    conversation = store.conversation(conversation_id)
+    return conversation, store.branch(conversation.head_id), store.links(conversation_id)
+
+
+def _write(store: Store, conversation: Conversation, branch: Sequence[Message], unsaved: Sequence[Message]) -> None:
+    try:
+        store.append_messages(_of(conversation, unsaved))
+    except MissingConversationError:
+        # Not stored yet, or removed by another instance while it is open here: write all of it.
+        store.write_conversation(conversation, _of(conversation, branch))
+
+
+def _of(conversation: Conversation, messages: Sequence[Message]) -> list[Message]:
+    return [replace(message, conversation_id=conversation.id) for message in messages]

@@ -1,19 +1,24 @@
 """One SQLite database: opened, brought up to date, used in transactions. Knows no table but the schema's version.
 
 Several instances share a file: WAL lets them read while one writes, the busy timeout lets writers wait for each other.
+That wait may last seconds, so nothing on an event loop calls the blocking doors: it awaits `run`.
 """
 
+import asyncio
 import sqlite3
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 from app.errors import StoreError
 from app.store.migrations import MIGRATIONS, Migration
 
 BUSY_TIMEOUT_S = 5.0
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
 
 
 class Database:
@@ -23,6 +28,7 @@ class Database:
         self.name = name
         self._connection = connection
         self._lock = threading.RLock()
+        self._worker = ThreadPoolExecutor(1, "store")
 
     @classmethod
     def open(cls, path: Path | None, migrations: Sequence[Migration] = MIGRATIONS) -> "Database":
@@ -85,8 +91,22 @@ class Database:
         with self._lock, _readable_errors(self.name):
             return self._connection.execute(sql, values).fetchall()
 
+    async def run(
+        self, call: Callable[Arguments, Result], /, *args: Arguments.args, **kwargs: Arguments.kwargs
+    ) -> Result:
+        """What `call` gives, made by the one worker thread: calls run one by one, in the order they were asked in.
+
+        Asked is done: a call runs even if nobody waits for it any more.
+        """
+        try:
+            asked = self._worker.submit(call, *args, **kwargs)
+        except RuntimeError:
+            raise StoreError(f"The conversations in {self.name} are closed; start Hotslot again.") from None
+        return await asyncio.shield(asyncio.wrap_future(asked))
+
     def close(self) -> None:
-        """Close the connection; safe to call twice."""
+        """Close the connection after what was asked; safe to call twice."""
+        self._worker.shutdown()
         with self._lock:
             self._connection.close()
 

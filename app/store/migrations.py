@@ -76,4 +76,13 @@ MIGRATIONS: tuple[Migration, ...] = (
             )""",
         ),
     ),
+    Migration(
+        "pins-undo-and-title-sources",
+        (
+            "ALTER TABLE conversations ADD COLUMN pinned_at REAL",
+            "ALTER TABLE conversations ADD COLUMN deleted_at REAL",
+            # Which older titles the user chose is not known: none of them is replaced.
+            "ALTER TABLE conversations ADD COLUMN title_source TEXT NOT NULL DEFAULT 'user'",
+        ),
+    ),
 )

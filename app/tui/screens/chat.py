@@ -90,15 +90,15 @@ class ChatScreen(ModelControls, CopyControls, AttachControls):
         messages = self.session.messages
         await self.transcript.show_messages(messages)
         if not messages:
-            await self.transcript.add(Welcome(self._about(), self._recent()))
+            await self.transcript.add(Welcome(self._about(), await self._recent()))
         self._show_title()
 
     def _about(self) -> str:
         return f"Chat with {self.session.model_path.name}. Everything stays on this machine."
 
-    def _recent(self) -> list[Conversation]:
+    async def _recent(self) -> list[Conversation]:
         try:
-            return self._store.list_conversations(MOST_RECENT)
+            return await self._store.run(self._store.list_conversations, MOST_RECENT)
         except HotslotError as error:
             self.say(str(error), "error")
             return []
@@ -295,11 +295,11 @@ class ChatScreen(ModelControls, CopyControls, AttachControls):
         if choice.opened_id is not None:
             await self._go_to(choice.opened_id)
         elif current is not None and current.id in choice.new_titles:
-            self._rename(choice.new_titles[current.id])
+            await self._rename(choice.new_titles[current.id])
 
-    def _rename(self, title: str) -> None:
+    async def _rename(self, title: str) -> None:
         try:
-            self.session.rename(title)
+            await self.session.rename(title)
         except HotslotError as error:
             self.say(str(error), "error")
         self._show_title()
@@ -317,7 +317,7 @@ class ChatScreen(ModelControls, CopyControls, AttachControls):
             if conversation_id is None:
                 self.session.new()
             else:
-                self.session.open(conversation_id)
+                await self.session.open(conversation_id)
             await self._show_conversation()
         except HotslotError as error:
             self.say(str(error), "error")

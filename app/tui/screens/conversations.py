@@ -63,19 +63,20 @@ class ConversationsScreen(ModalScreen[ConversationChoice]):
             yield OptionList(markup=False, compact=True)
             yield Static("", markup=False, classes="empty")
 
-    def on_mount(self) -> None:
+    async def on_mount(self) -> None:
         self.query_one(Input).focus()
-        self._list()
+        await self._list()
 
     @on(Input.Changed)
-    def search_changed(self) -> None:
-        self._list()
+    async def search_changed(self) -> None:
+        await self._list()
 
-    def _list(self, keep_index: int | None = None) -> None:
+    async def _list(self, keep_index: int | None = None) -> None:
         options = self.query_one(OptionList)
         empty = self.query_one(".empty", Static)
         try:
-            self._listed = self._store.list_conversations(MOST_LISTED, self.query_one(Input).value)
+            query = self.query_one(Input).value
+            self._listed = await self._store.run(self._store.list_conversations, MOST_LISTED, query)
         except HotslotError as error:
             self._listed = []
             empty.update(shown(str(error)))
@@ -123,13 +124,13 @@ class ConversationsScreen(ModalScreen[ConversationChoice]):
         if chosen is None:
             return
 
-        def rename(title: str | None) -> None:
+        async def rename(title: str | None) -> None:
             if title is None:
                 return
             clean_title = shown(title).plain
-            if self._try(lambda: self._store.rename(chosen.id, clean_title)):
+            if await self._try(self._store.rename, chosen.id, clean_title):
                 self._new_titles[chosen.id] = clean_title
-                self._list(self.query_one(OptionList).highlighted)
+                await self._list(self.query_one(OptionList).highlighted)
 
         self.app.push_screen(AskTextScreen("New title", chosen.title), rename)
 
@@ -138,17 +139,17 @@ class ConversationsScreen(ModalScreen[ConversationChoice]):
         if chosen is None:
             return
 
-        def delete(is_sure: bool | None) -> None:
-            if is_sure and self._try(lambda: self._store.delete(chosen.id)):
+        async def delete(is_sure: bool | None) -> None:
+            if is_sure and await self._try(self._store.delete, chosen.id):
                 self._deleted.add(chosen.id)
-                self._list(self.query_one(OptionList).highlighted)
+                await self._list(self.query_one(OptionList).highlighted)
 
         question = f"Delete “{chosen.title or 'Untitled'}” with all its messages?"
         self.app.push_screen(ConfirmScreen(question, "Delete"), delete)
 
-    def _try(self, change: Callable[[], None]) -> bool:
+    async def _try(self, change: Callable[..., None], *values: str) -> bool:
         try:
-            change()
+            await self._store.run(change, *values)
         except HotslotError as error:
             self.notify(str(error), severity="error", markup=False)
             return False

@@ -146,13 +146,13 @@ async def test_conversations_open_while_the_engine_warms_up(store: Store) -> Non
     session = session_of(ScriptedEngine(), store)
     async for event in session.warm_up():
         if isinstance(event, EngineStarting):
-            session.open(first.conversation.id)
+            await session.open(first.conversation.id)
             assert [message.content for message in session.messages] == ["hi", "Hello there.\n"]
             session.new()
             assert session.messages == ()
             with pytest.raises(TurnInProgressError):
                 await say(session, "too early")
-    session.open(first.conversation.id)
+    await session.open(first.conversation.id)
     assert end_of(await say(session, "and?")).outcome == "stop"
 
 
@@ -274,9 +274,10 @@ async def test_one_turn_at_a_time(store: Store) -> None:
     events = session.send("go")
     await anext(events)
     assert session.is_busy
-    for call in (session.new, lambda: session.open("x")):
-        with pytest.raises(TurnInProgressError):
-            call()
+    with pytest.raises(TurnInProgressError):
+        session.new()
+    with pytest.raises(TurnInProgressError):
+        await session.open("x")
     with pytest.raises(TurnInProgressError, match="stop it or wait"):
         await say(session, "too early")
     await events.aclose()
@@ -382,7 +383,7 @@ async def test_opening_a_missing_conversation_keeps_the_present_one(store: Store
     await say(session, "one")
     before = session.messages
     with pytest.raises(StoreError):
-        session.open("gone")
+        await session.open("gone")
     assert session.messages == before
 
 

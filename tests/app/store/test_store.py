@@ -248,10 +248,14 @@ def test_every_older_database_is_brought_up_to_date(tmp_path: Path) -> None:
         old = Database.open(path, MIGRATIONS[:num_steps])
         if num_steps:
             with old.transaction() as connection:
-                connection.execute("INSERT INTO conversations VALUES ('c', 'old', 'demo', 1, 1, NULL)")
                 connection.execute(
-                    "INSERT INTO messages VALUES (1, 'm', 'c', NULL, 'user', 'ancient words', '', '[]', '[]', x'', '',"
-                    " 'complete', 1, '')"
+                    "INSERT INTO conversations(id, title, model, created_at, updated_at)"
+                    " VALUES ('c', 'old', 'demo', 1, 1)"
+                )
+                connection.execute(
+                    "INSERT INTO messages(row_id, id, conversation_id, role, content, reasoning, tool_calls,"
+                    " attachments, generated_ids, tokenizer_fingerprint, status, created_at, model_name)"
+                    " VALUES (1, 'm', 'c', 'user', 'ancient words', '', '[]', '[]', x'', '', 'complete', 1, '')"
                 )
                 connection.execute("UPDATE conversations SET head_id = 'm'")
         old.close()
