@@ -16,7 +16,8 @@ from app.settings import Settings
 from app.store.conversations import Store
 from tests.support.scripted_engine import ScriptedEngine
 
-LONGEST_PAUSE_S = 0.25
+LOCKED_S = 1.2
+"""Every write meets the lock for so long; a busy machine stops a free loop for less than half of it."""
 
 
 @pytest.fixture
@@ -36,7 +37,7 @@ async def longest_pause(work: asyncio.Future[object]) -> float:
 
 async def test_a_lock_of_another_program_stops_neither_loop_nor_chat(store: Store) -> None:
     other = sqlite3.connect(store._database.name, isolation_level=None)
-    store._database.read("PRAGMA busy_timeout = 700")
+    store._database.read(f"PRAGMA busy_timeout = {int(LOCKED_S * 1000)}")
     session = ChatSession(ScriptedEngine(), store, Settings(), Path("/models/scripted"))
     other.execute("BEGIN EXCLUSIVE")
 
@@ -44,7 +45,7 @@ async def test_a_lock_of_another_program_stops_neither_loop_nor_chat(store: Stor
         return [event async for event in session.send("hi")]
 
     task = asyncio.ensure_future(turn())
-    assert await longest_pause(task) < LONGEST_PAUSE_S
+    assert await longest_pause(task) < LOCKED_S / 2
     events = task.result()
     assert isinstance(events[-1], TurnEnded)
     assert events[-1].outcome == "stop"
