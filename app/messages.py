@@ -22,12 +22,18 @@ def new_id() -> str:
     return uuid.uuid4().hex
 
 
+DocumentKind = Literal["text", "code", "pages"]
+"""How places in a document are named: `text` by the line where a paragraph begins, `code` by each line, `pages` by the
+page; pages are parted by a form feed."""
+
+
 @dataclass(frozen=True)
 class Attachment:
-    """A text file that goes with a message: sanitised name and sanitised text."""
+    """A document that goes with a message: sanitised name, and the sanitised text of the whole of it."""
 
     name: str
     text: str
+    kind: DocumentKind = "text"
 
 
 @dataclass(frozen=True)

@@ -1,13 +1,19 @@
-"""Reading text files that go with a message: finds the encoding, refuses what is not text, cleans name and content."""
+"""Reading files that go with a message: finds form and encoding, refuses what can't be read, cleans name and text."""
 
+import os
+import re
 import stat
+from contextlib import suppress
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
+from app.documents.extract import Form, extract
+from app.documents.limits import MAX_LINES, MAX_PACKED_FILE_BYTES, MAX_TEXT_FILE_BYTES
 from app.errors import AttachmentError
-from app.messages import Attachment
+from app.messages import Attachment, DocumentKind
 from app.sanitize import clean, clean_line
 
-MAX_FILE_BYTES = 16 * 2**20
+MAX_FILE_BYTES = MAX_TEXT_FILE_BYTES
 _BYTE_ORDER_MARKS = (
     (b"\xef\xbb\xbf", "utf-8-sig"),
     (b"\xff\xfe\x00\x00", "utf-32"),
@@ -15,21 +21,107 @@ _BYTE_ORDER_MARKS = (
     (b"\xff\xfe", "utf-16"),
     (b"\xfe\xff", "utf-16"),
 )
-_KNOWN_BINARY = {b"%PDF-": "a PDF", b"PK\x03\x04": "an archive or office document", b"\x7fELF": "a program"}
+_PDF, _ZIP, _OLE = b"%PDF-", b"PK\x03\x04", b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
+_KNOWN_BINARY = {
+    _PDF: "a PDF",
+    _ZIP: "an archive or office document",
+    b"\x7fELF": "a program",
+    _OLE: "a document of old Word or Excel, or one with a password",
+    b"{\\rtf": "an RTF document",
+}
+_HTML_SUFFIXES = {".html", ".htm", ".xhtml"}
+_HTML_START = re.compile(rb"\s*(<!doctype html|<html)\b", re.IGNORECASE)
+_HTML_CHARSET = re.compile(
+    rb"<meta[^>]{0,200}charset\s*=\s*[\"']?"
+    rb"(iso-8859-\d{1,2}|windows-\d{3,4}|koi8-[ru]|shift_jis|euc-jp|euc-kr|gbk|gb2312|gb18030|big5)\b",
+    re.IGNORECASE,
+)
+"""Python knows other codecs too, some of which never end."""
+_CODE_ENDINGS = (
+    ".asm .bash .bat .c .cc .cfg .clj .cmake .conf .cpp .cs .css .csv .cu .cuh .dart .diff .ex .exs .fish .go .gradle"
+    " .h .hpp .hs .ini .java .jinja .js .json .jsonl .jsx .kt .log .lua .m .ml .patch .php .pl .proto .ps1 .py .pyi .r"
+    " .rb .rs .scala .scss .sh .sql .svelte .swift .tcl .tcss .tex .toml .ts .tsv .tsx .v .vim .vue .xml .yaml .yml"
+    " .zig"
+)
+_CODE_SUFFIXES = frozenset(_CODE_ENDINGS.split())
+_CODE_NAMES = {"Makefile", "Dockerfile", "CMakeLists.txt"}
 _CONTROL_BYTES = bytes(set(range(32)) - set(b"\t\n\r\f\v\b\x1b")) + b"\x7f"
 _MAX_CONTROL_SHARE = 0.3
 """Of valid UTF-8: text with stray NUL or control bytes is still text."""
 _MAX_LATIN1_CONTROL_SHARE = 0.005
+_SNIFFED_BYTES = 1024
 
 
 def read_attachment(path: Path, *, may_be_pipe: bool = True) -> tuple[Attachment, str | None]:
-    """The file as text and, where the encoding was a guess, one line that says so. Raises AttachmentError.
+    """The file as a document and, where the user should know how it was read, one line that says so.
 
-    Reading a pipe waits for whoever writes to it, for as long as that takes.
+    Takes seconds for a large PDF. Reading a pipe waits for whoever writes to it, for as long as that takes. Raises
+    AttachmentError.
     """
     name = clean_line(str(path))
-    text, notice = decode_text(_read(path, name, may_be_pipe), name)
-    return Attachment(clean_line(path.name) or name, clean(text)), notice
+    return read_document(_read(path, name, may_be_pipe), name, clean_line(path.name) or name)
+
+
+def read_document(data: bytes, name: str, short_name: str) -> tuple[Attachment, str | None]:
+    """The same for bytes; errors and notices call them `name`, the document is called `short_name`."""
+    packed = _packed_form(data, short_name)
+    if packed is not None:
+        return _extracted(data, packed, name, short_name)
+    if Path(short_name).suffix.lower() in _HTML_SUFFIXES or _HTML_START.match(data[:_SNIFFED_BYTES]):
+        text, notice = _decode_html(data, name)
+        attachment, _ = _extracted(text.encode("utf-8", errors="replace"), "html", name, short_name)
+        return attachment, notice
+    text, notice = decode_text(data, name)
+    return Attachment(short_name, _limit_lines(clean(text), name), _kind_of(short_name)), notice
+
+
+def path_of(written: str) -> Path:
+    """A path as people and file managers write it: in quotes, escaped, as a file:// address, from their home folder."""
+    written = written.strip()
+    if len(written) > 1 and written[0] == written[-1] and written[0] in "'\"":
+        written = written[1:-1]
+    elif written.startswith("file://"):
+        written = unquote(urlsplit(written).path)
+    elif "\\" in written and not os.path.exists(written):
+        written = re.sub(r"\\(.)", r"\1", written)
+    return Path(os.path.expanduser(written))
+
+
+def pasted_path(text: str) -> Path | None:
+    """The file that a pasted text names and nothing else, if there is one: what dragging a file to a terminal gives."""
+    if not text.strip() or len(text) > 4096 or "\n" in text.strip():
+        return None
+    try:
+        path = path_of(text)
+        return path if path.is_absolute() and path.is_file() else None
+    except (OSError, ValueError, RuntimeError):
+        # Too long, a NUL in it, no home to expand: a text like any other.
+        return None
+
+
+def _packed_form(data: bytes, name: str) -> Form | None:
+    """By the first bytes; a PDF by its name may have others before them."""
+    is_named_pdf = name.lower().endswith(".pdf")
+    if data.startswith(_PDF) or (is_named_pdf and _PDF in data[:_SNIFFED_BYTES]):
+        return "pdf"
+    return "docx" if data.startswith(_ZIP) else None
+
+
+def _extracted(data: bytes, form: Form, name: str, short_name: str) -> tuple[Attachment, str | None]:
+    extracted = extract(data, form, name)
+    text = _limit_lines(extracted.text, name)
+    return Attachment(short_name, text, extracted.kind), " ".join(extracted.notices) or None
+
+
+def _kind_of(short_name: str) -> DocumentKind:
+    is_code = short_name in _CODE_NAMES or Path(short_name).suffix.lower() in _CODE_SUFFIXES
+    return "code" if is_code else "text"
+
+
+def _limit_lines(text: str, name: str) -> str:
+    if text.count("\n") > MAX_LINES:
+        raise AttachmentError(f"{name} has more than {MAX_LINES:,} lines; attach the part that matters.")
+    return text
 
 
 def _read(path: Path, name: str, may_be_pipe: bool) -> bytes:
@@ -37,10 +129,13 @@ def _read(path: Path, name: str, may_be_pipe: bool) -> bytes:
         mode = path.stat().st_mode
         if stat.S_ISDIR(mode):
             raise AttachmentError(f"{name} is a folder; name the files in it.")
-        if not (stat.S_ISREG(mode) or (may_be_pipe and stat.S_ISFIFO(mode))):
+        is_pipe = stat.S_ISFIFO(mode) and may_be_pipe
+        if not (stat.S_ISREG(mode) or is_pipe):
             raise AttachmentError(f"{name} is not a regular file; copy what it gives into one.")
-        with path.open("rb") as file:
-            data = file.read(MAX_FILE_BYTES + 1)
+        # Without O_NONBLOCK, a file that is swapped for a pipe just now would be waited for.
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | (0 if is_pipe else os.O_NONBLOCK))
+        with open(descriptor, "rb", buffering=0) as file:
+            return _read_pipe(descriptor, name) if is_pipe else _read_file(file.fileno(), name)
     except FileNotFoundError:
         raise AttachmentError(f"There is no file {name}; check the path.") from None
     except PermissionError:
@@ -48,9 +143,42 @@ def _read(path: Path, name: str, may_be_pipe: bool) -> bytes:
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise AttachmentError(f"{name} can't be read: {clean_line(reason)}; check the path.") from error
-    if len(data) > MAX_FILE_BYTES:
-        raise AttachmentError(f"{name} is larger than {MAX_FILE_BYTES // 2**20} MiB; attach the part that matters.")
+
+
+def _read_file(descriptor: int, name: str) -> bytes:
+    """A regular file, as it was at one time."""
+    before = os.fstat(descriptor)
+    if not stat.S_ISREG(before.st_mode):
+        raise AttachmentError(f"{name} is not a regular file; copy what it gives into one.")
+    data = _read_pipe(descriptor, name)
+    after = os.fstat(descriptor)
+    is_sized = before.st_size > 0  # A file of the system, such as one in /proc, has no size and no fixed time.
+    if is_sized and (len(data), after.st_size, after.st_mtime_ns) != (before.st_size,) * 2 + (before.st_mtime_ns,):
+        raise AttachmentError(f"{name} changed while it was read; attach it again when it is complete.")
     return data
+
+
+def _read_pipe(descriptor: int, name: str) -> bytes:
+    """All that comes, up to what a file of its form may have."""
+    data = bytearray()
+    limit = MAX_FILE_BYTES
+    while chunk := os.read(descriptor, 2**20):
+        if not data and _packed_form(chunk, name):
+            limit = MAX_PACKED_FILE_BYTES
+        data += chunk
+        if len(data) > limit:
+            raise AttachmentError(f"{name} is larger than {limit // 2**20} MiB; attach the part that matters.")
+    return bytes(data)
+
+
+def _decode_html(data: bytes, name: str) -> tuple[str, str | None]:
+    """By the encoding that the page itself declares, where it has one and it fits."""
+    declared = _HTML_CHARSET.search(data[: 4 * _SNIFFED_BYTES])
+    if declared and not data.startswith(tuple(mark for mark, _ in _BYTE_ORDER_MARKS)):
+        # Declared wrongly, as happens: found out as for any text.
+        with suppress(LookupError, UnicodeError):
+            return data.decode(declared[1].decode("ascii")), None
+    return decode_text(data, name)
 
 
 def decode_text(data: bytes, name: str) -> tuple[str, str | None]:
