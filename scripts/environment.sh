@@ -57,7 +57,7 @@ install_torch() {
     fi
 }
 
-# ensure_environment '' | dev
+# ensure_environment documents | dev
 ensure_environment() {
     local extra=$1 wanted stamp=$VENV/.hotslot-$1
     wanted=$(cksum <"$REPO/pyproject.toml")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from app.chat.attachments import path_of, pasted_path, read_attachment, read_document
+from app.chat.attachments import pasted_path, path_of, read_attachment, read_document
 from app.messages import Attachment
 from tests.support.documents import WORD, make_docx, make_pdf, pack_docx, word_xml
 
