@@ -13,7 +13,6 @@ from runtime.errors import UsageError
 from runtime.experts.counters import SlotCounters
 from runtime.experts.policy import POLICIES, EvictionPolicy, make_policy
 from runtime.experts.policy_belady import BeladyPolicy
-from runtime.experts.policy_rule import NEAR_MISS_LOGIT
 from runtime.experts.slot_cache import EMPTY, SlotCache
 from runtime.experts.trace import (
     DecodeRouted,
@@ -24,6 +23,7 @@ from runtime.experts.trace import (
     TraceEvent,
     TraceFacts,
 )
+from runtime.rule_numbers import NEAR_MISS_LOGIT
 
 REPLAY_POLICIES = (*POLICIES, BeladyPolicy.name)
 
