@@ -23,5 +23,13 @@ class TurnInProgressError(HotslotError):
     """A chat does one thing at a time."""
 
 
+class SideCallError(HotslotError):
+    """A side call has no answer; the chat goes on without it."""
+
+
+class SideCallCancelledError(SideCallError):
+    """The user stopped a side call."""
+
+
 class OutputError(HotslotError):
     """What the answer is written to takes no more."""

@@ -4,13 +4,15 @@ Draws nothing, parses nothing and owns no widget: the TUI and the command line b
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from pathlib import Path
 
 from app.chat.context_window import build_context
 from app.chat.engine_start import EngineStarter
 from app.chat.events import EngineReady, NoticeShown, StatsUpdated, TurnEnded, TurnEvent, TurnEvents, UserMessageStored
+from app.chat.side_calls import SideCalls
+from app.chat.titles import find_title
 from app.chat.transcript import Transcript
 from app.chat.turn import Answer, Turn
 from app.engine import Engine
@@ -37,12 +39,19 @@ class ChatSession:
         settings: Settings,
         model_path: Path,
         conversation_id: str | None = None,
+        names_chats: bool = False,
     ) -> None:
         self.engine = engine
         self.settings = settings
         self.model_path = model_path
         self.stats: EngineStats | None = None
         """The engine's last figures; None before its first start."""
+        self.side_calls = SideCalls(engine)
+        self.on_title_changed: Callable[[], None] | None = None
+        """Called when a side call has named the open conversation."""
+        self._names_chats = names_chats
+        self._named_ids: set[str] = set()
+        """Conversations for which a title was asked once."""
         self._transcript = Transcript(store)
         self._starter = EngineStarter(engine)
         self._turn: Turn | None = None
@@ -221,7 +230,8 @@ class ChatSession:
         )
 
     async def close(self) -> None:
-        """End the engine."""
+        """End side calls and the engine."""
+        await self.side_calls.close()
         await self.engine.close()
 
     # ---- one answer
@@ -249,6 +259,8 @@ class ChatSession:
             # Also runs when the iteration is closed half way: what was produced is kept.
             self._turn = None
             message_id = await self._store_answer(answer)
+        if answer.outcome in ("stop", "length"):
+            self._start_naming()
         for event in self._last_events(answer, message_id):
             yield event
 
@@ -296,6 +308,20 @@ class ChatSession:
         )
         await self._transcript.append(message)
         return message.id
+
+    def _start_naming(self) -> None:
+        """Ask for a title beside the chat, once for a conversation, where it is still named by its first words."""
+        conversation = self.conversation
+        assert conversation is not None
+        is_named = conversation.title_source != "words" or conversation.id in self._named_ids
+        if self._names_chats and not is_named:
+            self._named_ids.add(conversation.id)
+            self.side_calls.start(self._name(conversation.id, self.messages))
+
+    async def _name(self, conversation_id: str, messages: Sequence[Message]) -> None:
+        title = await find_title(self.side_calls, messages)
+        if title and await self._transcript.take_title(conversation_id, title) and self.on_title_changed is not None:
+            self.on_title_changed()
 
     def _message(self, message_id: str) -> Message:
         for message in self.messages:

@@ -138,6 +138,17 @@ class Transcript:
             await self._store.run(self._store.rename, self.conversation.id, title)
             self.conversation = replace(self.conversation, title=title, title_source="user")
 
+    async def take_title(self, conversation_id: str, title: str) -> bool:
+        """Call a conversation what a model suggests, unless the user has named it; returns whether the open one was.
+
+        Raises StoreError.
+        """
+        was_taken = await self._store.run(self._store.suggest_title, conversation_id, title)
+        if not was_taken or self.conversation is None or self.conversation.id != conversation_id:
+            return False
+        self.conversation = replace(self.conversation, title=title, title_source="model")
+        return True
+
     def take_notices(self) -> list[str]:
         """What the user has not been told yet."""
         notices, self._notices = self._notices, []

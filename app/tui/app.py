@@ -113,7 +113,9 @@ def run_tui(
     except HotslotError as error:
         store = Store.in_memory()
         notices = (*notices, f"{error} This chat is not saved.")
-    session = ChatSession(engine or LocalEngine(locations.engine_log_file), store, settings, model_path)
+    session = ChatSession(
+        engine or LocalEngine(locations.engine_log_file), store, settings, model_path, names_chats=True
+    )
     app = HotslotApp(session, store, locations, notices)
     try:
         app.run()

@@ -1,6 +1,7 @@
 """An `Engine` that plays scripts: texts with pauses, tool calls, refusals, a crash. No process, no model.
 
 Every request plays the next script of the list, the last one again and again. `requests` keeps what was asked.
+Side calls have scripts of their own, `side_scripts`, and are kept in `side_requests`; by default they say nothing.
 """
 
 import asyncio
@@ -106,6 +107,8 @@ class ScriptedEngine:
         self.context_limit_tokens = context_limit_tokens
         self.on_stats: StatsCallback | None = None
         self.requests: list[Generate] = []
+        self.side_scripts: list[tuple[Step, ...]] = [()]
+        self.side_requests: list[Generate] = []
         self.starts: list[EngineOptions] = []
         self.cancelled_ids: list[str] = []
         self._is_running = False
@@ -155,8 +158,10 @@ class ScriptedEngine:
     async def generate(self, request: Generate) -> AsyncGenerator[RequestEvent, None]:
         if not self._is_running:
             raise EngineError("No model is loaded; send a message to load one.")
-        self.requests.append(request)
-        steps = self.scripts.pop(0) if len(self.scripts) > 1 else self.scripts[0]
+        is_side_call = request.kind == "side_call"
+        (self.side_requests if is_side_call else self.requests).append(request)
+        scripts = self.side_scripts if is_side_call else self.scripts
+        steps = scripts.pop(0) if len(scripts) > 1 else scripts[0]
         cancel = self._cancels[request.request_id] = asyncio.Event()
         player = _Player(request, cancel)
         try:
