@@ -1,6 +1,7 @@
 """What the model is shown of a conversation. Drops nothing to make room: too long is refused by the engine, in numbers.
 
-The one thing left out is a user's message the engine never answered (marked failed), unless it is the one to answer.
+What is left out is a user's message the engine never answered (marked failed), unless it is the one to answer, and a
+tool's result that the engine could not take (marked failed), in whose place stands a line that says so.
 """
 
 import re
@@ -8,6 +9,8 @@ from collections.abc import Sequence
 
 from app.messages import Attachment, Message
 from runtime.protocol import ChatMessage
+
+UNREAD_RESULT = "Error: the result could not be read"
 
 
 def build_context(messages: Sequence[Message], system_prompt: str = "") -> tuple[ChatMessage, ...]:
@@ -27,12 +30,21 @@ def is_left_out(message: Message) -> bool:
 def _to_chat(message: Message) -> ChatMessage:
     return ChatMessage(
         role=message.role,
-        content=compose_content(message.content, message.attachments),
+        content=_content(message),
         reasoning=message.reasoning,
         tool_calls=message.tool_calls,
         generated_ids=message.generated_ids,
         tokenizer_fingerprint=message.tokenizer_fingerprint,
     )
+
+
+def _content(message: Message) -> str:
+    if message.role == "tool" and message.status == "failed":
+        return UNREAD_RESULT
+    # What the model wrote when it meant to call: as plain text, so that it can see what was wrong with it.
+    raw = [call.raw for call in message.malformed_calls]
+    answer = compose_content(message.content, message.attachments)
+    return "\n\n".join([answer, *raw] if answer else raw)
 
 
 def compose_content(text: str, attachments: Sequence[Attachment]) -> str:

@@ -10,19 +10,30 @@ from pathlib import Path
 
 from app.chat.context_window import build_context
 from app.chat.engine_start import EngineStarter
-from app.chat.events import EngineReady, NoticeShown, StatsUpdated, TurnEnded, TurnEvent, TurnEvents, UserMessageStored
+from app.chat.events import (
+    EngineReady,
+    NoticeShown,
+    PermissionAnswer,
+    StatsUpdated,
+    TurnEvent,
+    TurnEvents,
+    UserMessageStored,
+)
 from app.chat.side_calls import SideCalls
 from app.chat.titles import find_title
+from app.chat.tool_rounds import Shorten, ToolRounds
 from app.chat.transcript import Transcript
-from app.chat.turn import Answer, Turn
+from app.chat.turn import Turn
+from app.chat.turn_progress import TurnProgress
 from app.engine import Engine
 from app.errors import HotslotError, TurnInProgressError
 from app.messages import Attachment, Conversation, Message, new_id
 from app.sanitize import clean, clean_line
 from app.settings import Settings
 from app.store.conversations import Store
+from app.tools.toolbox import ToolBox
 from runtime.errors import RequestError
-from runtime.protocol import CountTokens, EngineStats, Generate, Loaded
+from runtime.protocol import CountTokens, EngineStats, Generate, Loaded, ToolSchema
 
 
 class ChatSession:
@@ -40,10 +51,15 @@ class ChatSession:
         model_path: Path,
         conversation_id: str | None = None,
         names_chats: bool = False,
+        toolbox: ToolBox | None = None,
     ) -> None:
         self.engine = engine
         self.settings = settings
         self.model_path = model_path
+        self.toolbox = toolbox
+        """The tools the model is offered; None: none."""
+        self.shorten_result: Shorten | None = None
+        """Makes less of a result over MAX_RESULT_CHARS; without it such a result is cut, and says so."""
         self.stats: EngineStats | None = None
         """The engine's last figures; None before its first start."""
         self.side_calls = SideCalls(engine)
@@ -55,6 +71,7 @@ class ChatSession:
         self._transcript = Transcript(store)
         self._starter = EngineStarter(engine)
         self._turn: Turn | None = None
+        self._rounds: ToolRounds | None = None
         self._is_busy = False
         self._is_warming_up = False
         self._is_cancel_asked = False
@@ -215,8 +232,15 @@ class ChatSession:
             return
         self._is_cancel_asked = True
         self._starter.cancel()
+        if self._rounds is not None:
+            self._rounds.cancel()
         if self._turn is not None:
             await self.engine.cancel(self._turn.request.request_id)
+
+    def answer_permission(self, call_id: str, answer: PermissionAnswer) -> None:
+        """Answer a `PermissionAsked`; ignored where that question is no longer open."""
+        if self._rounds is not None:
+            self._rounds.answer_permission(call_id, answer)
 
     async def count_tokens(self, text: str, attachments: Sequence[Attachment] = ()) -> int | None:
         """Tokens the whole prompt would have with this message; None while no model is loaded."""
@@ -226,7 +250,7 @@ class ChatSession:
         context = build_context((*self.messages, draft), self.settings.system_prompt)
         settings = self.settings
         return await self.engine.count_tokens(
-            CountTokens(new_id(), context, thinking=settings.wants_thinking, switches=settings.template_switches)
+            CountTokens(new_id(), context, self._tools, settings.wants_thinking, settings.template_switches)
         )
 
     async def close(self) -> None:
@@ -237,32 +261,53 @@ class ChatSession:
     # ---- one answer
 
     async def _answer(self) -> TurnEvents:
-        answer = Answer()
+        progress = TurnProgress()
         try:
             async with aclosing(self._start_engine()) as starting:
                 async for event in starting:
                     yield event
-            if not self._is_cancel_asked:
-                turn = self._turn = Turn(self.engine, self._request())
-                answer = turn.answer
-                async with aclosing(turn.events()) as streaming:
-                    async for event in streaming:
-                        for figures in self._take_stats():
-                            yield figures
-                        yield event
+            async with aclosing(self._all_rounds(progress)) as events:
+                async for event in events:
+                    for figures in self._take_stats():
+                        yield figures
+                    yield event
         except HotslotError as error:
-            answer.outcome, answer.error = "failed", clean_line(str(error))
+            progress.fail(clean_line(str(error)))
         except asyncio.CancelledError:
             if not self._is_cancel_asked:
                 raise
         finally:
             # Also runs when the iteration is closed half way: what was produced is kept.
-            self._turn = None
-            message_id = await self._store_answer(answer)
-        if answer.outcome in ("stop", "length"):
+            self._turn = self._rounds = None
+            await self._store_answer(progress)
+        if progress.answer.outcome in ("stop", "length"):
             self._start_naming()
-        for event in self._last_events(answer, message_id):
+        for event in self._last_events(progress):
             yield event
+
+    async def _all_rounds(self, progress: TurnProgress) -> TurnEvents:
+        """The model's answers of one turn; between them, the calls it made."""
+        rounds = self._rounds = None if self.toolbox is None else ToolRounds(self.toolbox, self.shorten_result)
+        while not self._is_cancel_asked:
+            turn = self._turn = Turn(self.engine, self._request())
+            progress.begin(turn.answer)
+            async with aclosing(turn.events()) as streaming:
+                async for event in streaming:
+                    yield event
+            if rounds is None or not turn.answer.has_calls_to_run:
+                return
+            await self._store_answer(progress)
+            if turn.answer.outcome == "cancelled":
+                rounds.cancel()
+            async with aclosing(rounds.run(turn.answer)) as running:
+                async for event in running:
+                    await self._store_results(rounds)
+                    yield event
+            await self._store_results(rounds)
+            if not rounds.may_go_on:
+                if rounds.end_notice:
+                    yield NoticeShown(rounds.end_notice)
+                return
 
     async def _start_engine(self) -> TurnEvents:
         async with aclosing(self._starter.ensure(self.settings.engine_options(self.model_path))) as events:
@@ -281,16 +326,21 @@ class ChatSession:
             messages=build_context(self.messages, self.settings.system_prompt),
             sampling=self.settings.sampling_options(loaded.default_sampling),
             thinking=self.settings.wants_thinking,
+            tools=self._tools,
             conversation_id=conversation.id,
             switches=self.settings.template_switches,
         )
 
-    async def _store_answer(self, answer: Answer) -> str | None:
+    async def _store_answer(self, progress: TurnProgress) -> None:
+        if progress.is_stored:
+            return
+        progress.is_stored = True
+        answer = progress.answer
         asked = self.messages[-1]
         if answer.is_empty and answer.outcome in ("cancelled", "failed"):
             if answer.outcome == "failed" and not self._transcript.is_answered:
                 await self._transcript.mark_head("failed")
-            return None
+            return
         if asked.status == "failed":
             await self._transcript.mark_head("complete")
         loaded = self._starter.loaded
@@ -305,9 +355,24 @@ class ChatSession:
             tokenizer_fingerprint=loaded.tokenizer_fingerprint if loaded and answer.generated_ids else "",
             status=answer.status,
             model_name=clean_line(loaded.model_name) if loaded else "",
+            malformed_calls=tuple(answer.malformed_calls),
         )
         await self._transcript.append(message)
-        return message.id
+        progress.message_id = message.id
+
+    async def _store_results(self, rounds: ToolRounds) -> None:
+        for result in rounds.take_results():
+            head = self.messages[-1]
+            await self._transcript.append(
+                Message(
+                    head.conversation_id,
+                    head.id,
+                    "tool",
+                    result.text,
+                    tool_name=result.name,
+                    tool_status=result.status,
+                )
+            )
 
     def _start_naming(self) -> None:
         """Ask for a title beside the chat, once for a conversation, where it is still named by its first words."""
@@ -329,12 +394,15 @@ class ChatSession:
                 return message
         raise RequestError("This message is not part of what is shown; open its branch first.")
 
-    def _last_events(self, answer: Answer, message_id: str | None) -> list[TurnEvent]:
-        if answer.stats is not None:
-            self._note_stats(answer.stats.engine)
+    def _last_events(self, progress: TurnProgress) -> list[TurnEvent]:
+        if progress.answer.stats is not None:
+            self._note_stats(progress.answer.stats.engine)
         notices: list[TurnEvent] = [NoticeShown(notice) for notice in self._transcript.take_notices()]
-        end = TurnEnded(answer.outcome, message_id, answer.usage, answer.stats, answer.error)
-        return [*self._take_stats(), *notices, end]
+        return [*self._take_stats(), *notices, progress.end(is_cancelled=self._is_cancel_asked)]
+
+    @property
+    def _tools(self) -> tuple[ToolSchema, ...]:
+        return () if self.toolbox is None else self.toolbox.registry.schemas
 
     def _begin_turn(self) -> None:
         self._is_busy = True

@@ -15,7 +15,7 @@ from app.chat.events import (
 )
 from app.engine import Engine
 from app.errors import HotslotError
-from app.messages import MessageStatus
+from app.messages import MalformedCall, MessageStatus, new_id
 from app.sanitize import StreamCleaner, clean, clean_line
 from runtime.protocol import (
     Cancelled,
@@ -41,6 +41,9 @@ class Answer:
     content: str = ""
     reasoning: str = ""
     tool_calls: list[ToolCall] = field(default_factory=list)
+    call_ids: list[str] = field(default_factory=list)
+    """Of `tool_calls`, in the events of the turn."""
+    malformed_calls: list[MalformedCall] = field(default_factory=list)
     generated_ids: tuple[int, ...] = ()
     outcome: TurnOutcome = "cancelled"
     """Cancelled until the engine says otherwise: an abandoned turn was cancelled."""
@@ -51,7 +54,12 @@ class Answer:
     @property
     def is_empty(self) -> bool:
         """Nothing was produced that is worth storing."""
-        return not (self.content or self.reasoning or self.tool_calls)
+        return not (self.content or self.reasoning or self.tool_calls or self.malformed_calls)
+
+    @property
+    def has_calls_to_run(self) -> bool:
+        """There are calls, and the answer was not cut in the middle of one."""
+        return bool(self.tool_calls or self.malformed_calls) and self.outcome in ("stop", "tool_calls", "cancelled")
 
     @property
     def status(self) -> MessageStatus:
@@ -90,9 +98,12 @@ class Turn:
                 return self._add_text(event.channel, self._cleaners[event.channel].push(event.text))
             case ToolCallProduced():
                 self.answer.tool_calls.append(event.call)
-                return [ToolCallShown(event.call)]
+                self.answer.call_ids.append(new_id())
+                return [ToolCallShown(event.call, self.answer.call_ids[-1])]
             case ToolCallMalformed():
-                return [ToolCallRejected(clean(event.raw), clean_line(event.reason))]
+                malformed = MalformedCall(clean(event.raw), clean_line(event.reason))
+                self.answer.malformed_calls.append(malformed)
+                return [ToolCallRejected(malformed.raw, malformed.reason)]
             case _:
                 return self._end(event)
 

@@ -15,7 +15,10 @@ from app.chat.events import (
     EngineReady,
     EngineStarting,
     NoticeShown,
+    PermissionAnswer,
+    PermissionAsked,
     PrefillAdvanced,
+    ToolCallEnded,
     ToolCallRejected,
     ToolCallShown,
     TurnEnded,
@@ -24,11 +27,13 @@ from app.chat.events import (
 from app.chat.session import ChatSession
 from app.commands.context import CommandContext
 from app.commands.options import add_chat_options, add_engine_options, add_model_option, parse_output_path
+from app.commands.tool_options import add_tool_options, make_toolbox
 from app.console import Console
 from app.engine import LocalEngine
 from app.messages import Attachment
 from app.sanitize import clean_line
 from app.store.conversations import Store
+from app.tools.toolbox import ToolBox
 from runtime.errors import EngineError, UsageError
 from runtime.protocol import EngineStats, RequestStats, ToolCall
 
@@ -42,6 +47,7 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON object at the end")
     parser.add_argument("--trace", metavar="FILE", help="record which experts are routed, for hotslot bench policy")
     parser.add_argument("prompt", metavar="PROMPT", nargs="?", help="the question, or - to read it from stdin")
+    add_tool_options(parser)
     add_chat_options(parser)
     add_engine_options(parser)
     parser.set_defaults(run=run)
@@ -55,8 +61,9 @@ def run(context: CommandContext, arguments: argparse.Namespace) -> int:
     if not prompt.strip() and not attachments:
         raise UsageError("The prompt is empty; write a question, or - to read it from stdin.")
     trace_path = parse_output_path("--trace", arguments.trace)
+    toolbox = make_toolbox(arguments)
     model_path = context.model_path()
-    return asyncio.run(_ask(context, model_path, prompt, attachments, trace_path, arguments.json))
+    return asyncio.run(_ask(context, model_path, prompt, attachments, toolbox, trace_path, arguments.json))
 
 
 def _read_files(names: list[str], console: Console) -> Iterator[Attachment]:
@@ -88,17 +95,20 @@ async def _ask(
     model_path: Path,
     prompt: str,
     attachments: list[Attachment],
+    toolbox: ToolBox | None,
     trace_path: Path | None,
     is_json: bool,
 ) -> int:
     engine = LocalEngine(context.locations.engine_log_file)
-    session = ChatSession(engine, Store.in_memory(), context.settings, model_path)
-    printer = _Printer(context.console, is_json)
+    session = ChatSession(engine, Store.in_memory(), context.settings, model_path, toolbox=toolbox)
+    printer = _Printer(context.console, is_json, runs_tools=toolbox is not None)
     try:
         with _interrupt_cancels(session):
             async with aclosing(session.send(prompt, attachments)) as events:
                 async for event in events:
                     printer.show(event)
+                    if isinstance(event, PermissionAsked):
+                        session.answer_permission(event.call_id, PermissionAnswer(is_allowed=False))
                     if trace_path is not None and isinstance(event, EngineReady):
                         await engine.start_trace(trace_path)
         assert printer.end is not None
@@ -133,9 +143,10 @@ def _interrupt_cancels(session: ChatSession) -> Iterator[None]:
 class _Printer:
     """Shows the events of one turn as they come; remembers its end."""
 
-    def __init__(self, console: Console, is_json: bool) -> None:
+    def __init__(self, console: Console, is_json: bool, runs_tools: bool) -> None:
         self._console = console
         self._is_json = is_json
+        self._runs_tools = runs_tools
         self.end: TurnEnded | None = None
 
     def show(self, event: TurnEvent) -> None:
@@ -146,8 +157,10 @@ class _Printer:
                 self._console.progress(f"Reading the prompt: {done} of {total} tokens")
             case AnswerTextStreamed(channel, text) if not self._is_json:
                 (self._console.answer if channel == "text" else self._console.reasoning)(text)
-            case ToolCallShown(call) if not self._is_json:
+            case ToolCallShown(call) if not self._is_json and not self._runs_tools:
                 self._console.notice(f"the model calls a tool, which is not run: {_call_text(call)}")
+            case ToolCallEnded(_, call, status, text) if not self._is_json:
+                self._console.notice(f"tool {status}: {_call_text(call)} -> {_shortened(clean_line(text))}")
             case ToolCallRejected(_, reason):
                 self._console.notice(f"the model wrote a tool call that can't be read: {reason}")
             case NoticeShown(text):
@@ -168,13 +181,13 @@ def _conclude(console: Console, session: ChatSession, end: TurnEnded, is_json: b
 
 
 def _answer_json(session: ChatSession, end: TurnEnded) -> dict[str, Any]:
-    """The object of `--json`; a stable door."""
-    answer = session.messages[-1] if end.message_id is not None else None
+    """The object of `--json`; a stable door. Text, reasoning and calls are those of all rounds."""
+    answers = [message for message in session.messages if message.role == "assistant"]
     figures = session.stats or EngineStats()
     return {
-        "text": answer.content if answer else "",
-        "reasoning": answer.reasoning if answer else "",
-        "tool_calls": [_call_json(call) for call in (answer.tool_calls if answer else ())],
+        "text": "\n\n".join(answer.content for answer in answers if answer.content),
+        "reasoning": "\n\n".join(answer.reasoning for answer in answers if answer.reasoning),
+        "tool_calls": [_call_json(call) for answer in answers for call in answer.tool_calls],
         "finish_reason": end.outcome,
         "usage": {
             "prompt_tokens": end.usage.prompt_tokens,
@@ -182,7 +195,7 @@ def _answer_json(session: ChatSession, end: TurnEnded) -> dict[str, Any]:
             "completion_tokens": end.usage.completion_tokens,
         },
         "stats": _stats_json(end.stats or RequestStats(), figures),
-        "model": answer.model_name if answer else figures.model_name,
+        "model": answers[-1].model_name if answers else figures.model_name,
     }
 
 
@@ -207,3 +220,7 @@ def _call_json(call: ToolCall) -> dict[str, Any]:
 
 def _call_text(call: ToolCall) -> str:
     return clean_line(f"{call.name}({', '.join(f'{name}={value!r}' for name, value in call.arguments.items())})")
+
+
+def _shortened(line: str, limit: int = 200) -> str:
+    return line if len(line) <= limit else f"{line[:limit]}… ({len(line)} characters)"

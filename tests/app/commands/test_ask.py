@@ -1,6 +1,7 @@
 """`ask` over a scripted engine: which words go to which stream, the JSON object, the exit status."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,10 @@ from tests.support.scripted_engine import CRASH_MESSAGE, BadCall, Call, Crash, E
 def run_ask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
     """Run `hotslot ask` in this process: (status, stdout, stderr, engine)."""
 
-    def run(script: tuple[Step, ...], *arguments: str, **engine_options: Any) -> tuple[int, str, str, ScriptedEngine]:
-        engine = ScriptedEngine(script, **engine_options)
+    def run(
+        script: tuple[Step, ...], *arguments: str, then: Sequence[tuple[Step, ...]] = (), **engine_options: Any
+    ) -> tuple[int, str, str, ScriptedEngine]:
+        engine = ScriptedEngine(script, *then, **engine_options)
         monkeypatch.setattr(ask, "LocalEngine", lambda log_path: engine)
         status = main(["ask", "--model", str(tmp_path), *arguments])
         captured = capsys.readouterr()
@@ -99,6 +102,46 @@ def test_options_reach_the_engine(run_ask: Any) -> None:
     assert (sampling.seed, sampling.max_tokens) == (7, 9)
     assert (options.overlap, options.policy, options.vram_bytes, options.num_slots) == (False, "lru", 2**31, 12)
     assert (options.context_tokens, options.device, options.dtype) == (99, "cpu", "fp32")
+
+
+CALCULATION = (Call("calculator", {"expression": "23*19"}),)
+
+
+def test_allowed_tool_runs_and_the_answer_uses_it(run_ask: Any) -> None:
+    status, out, err, engine = run_ask(CALCULATION, "--allow", "calculator", "what is 23*19?", then=[(Say("437."),)])
+    assert (status, out) == (0, "437.\n")
+    assert err == "hotslot: tool done: calculator(expression='23*19') -> 437\n"
+    assert [tool.name for tool in engine.requests[0].tools] == ["calculator"]
+    assert engine.requests[1].messages[-1].content == "437"
+
+
+@pytest.mark.parametrize("flags", [["--deny", "calculator"], ["--allow", "all", "--deny", "calculator"]])
+def test_tool_that_is_not_allowed_is_denied(run_ask: Any, flags: list[str]) -> None:
+    status, out, err, engine = run_ask(CALCULATION, *flags, "what is 23*19?", then=[(Say("No."),)])
+    assert (status, out) == (0, "No.\n")
+    assert "tool denied" in err
+    assert engine.requests[1].messages[-1].content == "The user did not allow this call."
+
+
+def test_without_options_no_tool_is_offered_or_run(run_ask: Any) -> None:
+    status, _, err, engine = run_ask(CALCULATION, "what is 23*19?")
+    assert (status, engine.requests[0].tools, len(engine.requests)) == (0, (), 1)
+    assert "which is not run" in err
+
+
+def test_json_has_the_calls_of_all_rounds(run_ask: Any) -> None:
+    script = (Say("So: "), *CALCULATION)
+    _, out, err, _ = run_ask(script, "--json", "--allow", "calculator", "what is 23*19?", then=[(Say("437."),)])
+    answer = json.loads(out)
+    assert err == ""
+    assert (answer["text"], answer["finish_reason"]) == ("So: \n\n437.", "stop")
+    assert answer["tool_calls"] == [{"name": "calculator", "arguments": {"expression": "23*19"}}]
+
+
+def test_unknown_tool_is_wrong_usage(run_ask: Any) -> None:
+    status, out, err, _ = run_ask(CALCULATION, "--allow", "rm", "go")
+    assert (status, out) == (2, "")
+    assert "calculator" in err
 
 
 def test_sampling_is_the_models_own_unless_given(run_ask: Any) -> None:
