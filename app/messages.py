@@ -1,4 +1,5 @@
-"""What a conversation is made of. Frozen values; a message never changes but for its status, a fork is one more row."""
+"""What a conversation is made of. Frozen values; a message never changes but for its status
+and how its documents are read, a fork is one more row."""
 
 import time
 import uuid
@@ -27,13 +28,36 @@ DocumentKind = Literal["text", "code", "pages"]
 page; pages are parted by a form feed."""
 
 
+ReadingMode = Literal["whole", "passages", "all"]
+"""How a document is shown to the model: all of its text, passages that a search found, notes of reading it piece by
+piece."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What one message shows of a document, decided once and kept, so that the prompt stays the same.
+
+    `blocks` are ranges [first, end) of the document's blocks, for passages; `notes` belong to reading all of it.
+    `is_follow_up`: the document was attached to an earlier message, and this one shows more of it.
+    """
+
+    mode: ReadingMode
+    blocks: tuple[tuple[int, int], ...] = ()
+    notes: str = ""
+    is_follow_up: bool = False
+
+
 @dataclass(frozen=True)
 class Attachment:
-    """A document that goes with a message: sanitised name, and the sanitised text of the whole of it."""
+    """A document that goes with a message: sanitised name, and the sanitised text of the whole of it.
+
+    `reading` None: not decided yet, which shows the whole.
+    """
 
     name: str
     text: str
     kind: DocumentKind = "text"
+    reading: Reading | None = None
 
 
 @dataclass(frozen=True)

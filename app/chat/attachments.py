@@ -72,7 +72,10 @@ def read_document(data: bytes, name: str, short_name: str) -> tuple[Attachment, 
         attachment, _ = _extracted(text.encode("utf-8", errors="replace"), "html", name, short_name)
         return attachment, notice
     text, notice = decode_text(data, name)
-    return Attachment(short_name, _limit_lines(clean(text), name), _kind_of(short_name)), notice
+    text = clean(text)
+    if not text.strip():
+        raise AttachmentError(f"{name} has no text in it; there is nothing to read.")
+    return Attachment(short_name, _limit_lines(text, name), _kind_of(short_name)), notice
 
 
 def path_of(written: str) -> Path:

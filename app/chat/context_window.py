@@ -4,9 +4,9 @@ What is left out is a user's message the engine never answered (marked failed), 
 tool's result that the engine could not take (marked failed), in whose place stands a line that says so.
 """
 
-import re
 from collections.abc import Sequence
 
+from app.documents.rendering import fenced
 from app.messages import Attachment, Message
 from runtime.protocol import ChatMessage
 
@@ -48,13 +48,6 @@ def _content(message: Message) -> str:
 
 
 def compose_content(text: str, attachments: Sequence[Attachment]) -> str:
-    """The files, each fenced under its name, then the user's words."""
-    blocks = [_fenced(attachment) for attachment in attachments]
+    """The documents, each fenced under its name, then the user's words: what stays the same comes first."""
+    blocks = [fenced(attachment) for attachment in attachments]
     return "\n\n".join([*blocks, text] if text else blocks)
-
-
-def _fenced(attachment: Attachment) -> str:
-    longest = max((len(run) for run in re.findall(r"`{3,}", attachment.text)), default=2)
-    fence = "`" * (longest + 1)
-    body = attachment.text.rstrip("\n")
-    return f"File {attachment.name}:\n{fence}\n{body}\n{fence}"

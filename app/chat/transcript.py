@@ -10,7 +10,7 @@ from dataclasses import replace
 from app.chat.message_tree import MessageTree
 from app.chat.titles import first_words
 from app.errors import StoreError
-from app.messages import Conversation, Message, MessageStatus, new_id
+from app.messages import Attachment, Conversation, Message, MessageStatus, new_id
 from app.sanitize import clean_line
 from app.store.conversations import MessageLink, MissingConversationError, Store
 
@@ -118,14 +118,26 @@ class Transcript:
 
     async def mark_head(self, status: MessageStatus) -> None:
         """Change how the last message ended."""
-        head = replace(self.messages[-1], status=status)
-        self.messages = (*self.messages[:-1], head)
-        self._unsaved = [head if message.id == head.id else message for message in self._unsaved]
+        head = self._replace_head(replace(self.messages[-1], status=status))
         if not self._unsaved:
             try:
                 await self._store.run(self._store.mark_message, head.id, status)
             except StoreError as error:
                 self._notices.append(str(error))
+
+    async def note_readings(self, attachments: tuple[Attachment, ...]) -> None:
+        """Keep how the documents of the last message are read; the message shows these and no others."""
+        head = self._replace_head(replace(self.messages[-1], attachments=attachments))
+        if not self._unsaved:
+            try:
+                await self._store.run(self._store.set_attachments, head)
+            except StoreError as error:
+                self._notices.append(str(error))
+
+    def _replace_head(self, head: Message) -> Message:
+        self.messages = (*self.messages[:-1], head)
+        self._unsaved = [head if message.id == head.id else message for message in self._unsaved]
+        return head
 
     def step_back_to(self, message_id: str | None) -> None:
         """See the branch only up to this message, for another one to follow it; what came after stays in the store."""

@@ -13,6 +13,7 @@ from pathlib import Path
 from app.errors import StoreError
 from app.messages import Conversation, Message, MessageStatus, new_id
 from app.store.database import Arguments, Database, Result
+from app.store.documents import documents_problems, pack_attachments, read_texts, write_documents
 from app.store.permissions import PermissionStore
 from app.store.rows import CONVERSATION_COLUMNS, MESSAGE_COLUMNS, to_conversation, to_message, to_row
 
@@ -134,6 +135,15 @@ class Store:
         with self._database.transaction() as connection:
             connection.execute("UPDATE messages SET status = ? WHERE id = ?", (status, message_id))
 
+    def set_attachments(self, message: Message) -> None:
+        """Store how the documents of a stored message are read, and which documents it shows."""
+        with self._database.transaction() as connection:
+            changed = connection.execute(
+                "UPDATE messages SET attachments = ? WHERE id = ?", (pack_attachments(message.attachments), message.id)
+            )
+            if changed.rowcount:
+                write_documents(connection, (message,))
+
     def set_head(self, conversation_id: str, message_id: str | None) -> None:
         """Choose the leaf a conversation is seen from."""
         with self._database.transaction() as connection:
@@ -253,7 +263,7 @@ class Store:
             " SELECT messages.* FROM path JOIN messages ON messages.id = path.id ORDER BY depth DESC",
             head_id,
         )
-        return [to_message(row) for row in rows]
+        return self._messages(rows)
 
     def leaves(self, conversation_id: str) -> list[Message]:
         """The last message of every branch, newest first."""
@@ -262,7 +272,7 @@ class Store:
             " AND NOT EXISTS (SELECT 1 FROM messages child WHERE child.parent_id = m.id) ORDER BY created_at DESC",
             conversation_id,
         )
-        return [to_message(row) for row in rows]
+        return self._messages(rows)
 
     def links(self, conversation_id: str) -> list[MessageLink]:
         """Every message's place in the tree, in the order in which they were stored: parents first."""
@@ -274,11 +284,18 @@ class Store:
     def messages(self, conversation_id: str) -> list[Message]:
         """All messages of all branches, in the order in which they were stored: parents first."""
         rows = self._database.read("SELECT * FROM messages WHERE conversation_id = ? ORDER BY row_id", conversation_id)
-        return [to_message(row) for row in rows]
+        return self._messages(rows)
+
+    def _messages(self, rows: Sequence[sqlite3.Row]) -> list[Message]:
+        texts = read_texts(self._database, (row["attachments"] for row in rows))
+        return [to_message(row, texts) for row in rows]
 
     def check_integrity(self) -> None:
-        """Raises StoreError unless every head and parent is a message of its own conversation and words are indexed."""
+        """Raises StoreError unless every head and parent is a message of its own conversation, words are indexed, and
+        every document is there and used.
+        """
         problems = [
+            *documents_problems(self._database),
             *self._database.read("PRAGMA foreign_key_check"),
             *self._database.read(
                 "SELECT c.id FROM conversations c LEFT JOIN messages m ON m.id = c.head_id"
@@ -318,6 +335,7 @@ def _append(connection: sqlite3.Connection, conversation_id: str, messages: Sequ
         " ON CONFLICT(id) DO NOTHING",
         [to_row(message) for message in messages],
     )
+    write_documents(connection, messages)
     if messages:
         connection.execute(
             "UPDATE conversations SET head_id = ?, updated_at = ?, deleted_at = NULL WHERE id = ?",

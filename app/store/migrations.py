@@ -85,4 +85,20 @@ MIGRATIONS: tuple[Migration, ...] = (
             "ALTER TABLE conversations ADD COLUMN title_source TEXT NOT NULL DEFAULT 'user'",
         ),
     ),
+    Migration(
+        "documents",
+        (
+            "CREATE TABLE documents (id TEXT PRIMARY KEY NOT NULL, text TEXT NOT NULL) WITHOUT ROWID",
+            """CREATE TABLE message_documents (
+                message_id TEXT NOT NULL REFERENCES messages(id) ON DELETE CASCADE,
+                document_id TEXT NOT NULL REFERENCES documents(id),
+                PRIMARY KEY (message_id, document_id)
+            ) WITHOUT ROWID""",
+            "CREATE INDEX message_documents_by_document ON message_documents(document_id)",
+            """CREATE TRIGGER document_unused AFTER DELETE ON message_documents BEGIN
+                DELETE FROM documents WHERE id = old.document_id
+                AND NOT EXISTS (SELECT 1 FROM message_documents WHERE document_id = old.document_id);
+            END""",
+        ),
+    ),
 )

@@ -3,9 +3,11 @@
 import array
 import json
 import sqlite3
+from collections.abc import Mapping
 from dataclasses import asdict, fields, replace
 
-from app.messages import Attachment, Conversation, MalformedCall, Message
+from app.messages import Conversation, MalformedCall, Message
+from app.store.documents import pack_attachments, unpack_attachments
 from runtime.protocol import ToolCall
 
 CONVERSATION_COLUMNS = tuple(field.name for field in fields(Conversation))
@@ -34,19 +36,19 @@ def to_row(message: Message) -> list[object]:
     packed = replace(message, tool_calls=(), attachments=(), generated_ids=(), malformed_calls=())
     values: dict[str, object] = asdict(packed)
     values["tool_calls"] = json.dumps([asdict(call) for call in message.tool_calls])
-    values["attachments"] = json.dumps([asdict(attachment) for attachment in message.attachments])
+    values["attachments"] = pack_attachments(message.attachments)
     values["malformed_calls"] = json.dumps([asdict(call) for call in message.malformed_calls])
     values["generated_ids"] = array.array("I", message.generated_ids).tobytes()
     return [values[column] for column in MESSAGE_COLUMNS]
 
 
-def to_message(row: sqlite3.Row) -> Message:
-    """The message of a row that has `MESSAGE_COLUMNS`."""
+def to_message(row: sqlite3.Row, texts: Mapping[str, str]) -> Message:
+    """The message of a row that has `MESSAGE_COLUMNS`; `texts` has its documents by id."""
     values = {column: row[column] for column in MESSAGE_COLUMNS}
     ids = array.array("I")
     ids.frombytes(values["generated_ids"])
     values["tool_calls"] = tuple(ToolCall(**call) for call in json.loads(values["tool_calls"]))
-    values["attachments"] = tuple(Attachment(**attachment) for attachment in json.loads(values["attachments"]))
+    values["attachments"] = unpack_attachments(values["attachments"], texts)
     values["malformed_calls"] = tuple(MalformedCall(**call) for call in json.loads(values["malformed_calls"]))
     values["generated_ids"] = tuple(ids)
     return Message(**values)
