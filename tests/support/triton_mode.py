@@ -6,6 +6,7 @@ Triton decides when it is imported, so `interpret_without_gpu` must run before a
 import ctypes
 import os
 from functools import cache
+from typing import Any
 
 
 @cache
@@ -28,3 +29,17 @@ def interpret_without_gpu() -> None:
 def kernel_device() -> str:
     """The device on which this process can run Triton kernels."""
     return "cuda" if has_gpu() else "cpu"
+
+
+def mend_interpreter() -> None:
+    """Lets interpreted kernels loop up to a number of the device: Triton 3.6 reads it in a way that NumPy 2.4 ended."""
+    # Here and not above: importing Triton fixes its mode.
+    from triton.runtime import interpreter
+
+    patch_tensor = interpreter._patch_lang_tensor
+
+    def patch_tensor_and_index(tensor: type, scope: Any) -> None:
+        patch_tensor(tensor, scope)
+        scope.set_attr(tensor, "__index__", lambda self: int(self.handle.data.item()))
+
+    interpreter._patch_lang_tensor = patch_tensor_and_index

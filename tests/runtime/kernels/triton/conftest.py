@@ -3,7 +3,10 @@
 import pytest
 import torch
 
-from tests.support.triton_mode import kernel_device
+from tests.support.triton_mode import has_gpu, kernel_device, mend_interpreter
+
+if not has_gpu():
+    mend_interpreter()
 
 
 @pytest.fixture(scope="session")

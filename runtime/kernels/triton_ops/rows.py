@@ -1,0 +1,94 @@
+"""What keeps the bits of a row the same, whoever shares its batch.
+
+One compiled kernel serves every number of rows and every alignment: `row_kernel` turns off all specialisation on
+arguments, so layouts, and with them the order of sums inside a block, follow from the constants alone. Constants come
+from the shape of one row. Rows meet only as lines of a tensor-core tile, which never mix, or not at all.
+"""
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import triton
+import triton.language as tl
+from torch import Tensor
+
+MAX_ROWS = 4
+"""Rows of a decode step."""
+VECTOR_BYTES = 16
+"""Alignment that wide loads rely on."""
+INTERPRETED = tl.constexpr(triton.knobs.runtime.interpret)
+
+
+def row_kernel(function: Callable[..., Any]) -> Any:
+    """`triton.jit` for kernels over rows: one binary per set of constants."""
+    parameters = inspect.signature(function).parameters.values()
+    names = [parameter.name for parameter in parameters if parameter.annotation is not tl.constexpr]
+    return triton.jit(function, do_not_specialize=names, do_not_specialize_on_alignment=names)
+
+
+def check_rows(num_rows: int) -> None:
+    """Raises ValueError for more rows than a decode step has."""
+    if not 1 <= num_rows <= MAX_ROWS:
+        raise ValueError(f"a decode kernel takes 1 to {MAX_ROWS} rows, not {num_rows}; longer chunks run torch's ops")
+
+
+def check_aligned(**tensors: Tensor) -> None:
+    """Raises ValueError naming the tensor whose wide loads would not be aligned, or whose last dimension is strided."""
+    for name, tensor in tensors.items():
+        strides = [stride for stride, size in zip(tensor.stride(), tensor.shape, strict=True) if size > 1]
+        if strides and strides[-1] != 1 and tensor.shape[-1] > 1:
+            raise ValueError(f"{name} must be contiguous along its last dimension, its strides are {tensor.stride()}")
+        offsets = [stride * tensor.element_size() for stride in strides if stride != 1]
+        if any(offset % VECTOR_BYTES for offset in (tensor.data_ptr(), *offsets)):
+            raise ValueError(f"{name} must start every row at a multiple of {VECTOR_BYTES} bytes")
+
+
+@triton.jit
+def row_sum(values, axis: tl.constexpr):
+    """The sum of one row's values: a tree fixed by the constants of the kernel."""
+    return tl.sum(values, axis=axis)
+
+
+@triton.jit
+def dot(left, right, total):
+    """total + left @ right in fp32; products of 16-bit numbers are exact, fp32 ones are not rounded to tf32."""
+    if INTERPRETED:
+        # The interpreter holds bf16 as integers.
+        return tl.dot(left.to(tl.float32), right.to(tl.float32), total)
+    return tl.dot(left, right, total, input_precision="ieee")
+
+
+@triton.jit
+def sigmoid(x):
+    return 1.0 / (1.0 + tl.exp(-x))
+
+
+@triton.jit
+def silu(x):
+    return x / (1.0 + tl.exp(-x))
+
+
+@triton.jit
+def split_bf16(x, part):
+    """Part 0, 1 or 2 of fp32 `x` as a sum of three bf16 numbers, which hold all its 24 bits; part 3 is zero."""
+    high = x.to(tl.bfloat16)
+    rest = x - high.to(tl.float32)
+    middle = rest.to(tl.bfloat16)
+    low = (rest - middle.to(tl.float32)).to(tl.bfloat16)
+    chosen = tl.where(part == 0, high.to(tl.float32), tl.where(part == 1, middle.to(tl.float32), low.to(tl.float32)))
+    return tl.where(part < 3, chosen, 0.0).to(tl.bfloat16)
+
+
+@triton.jit
+def is_last_arrival(counter, num_arrivals):
+    """Whether this block is the last of `num_arrivals` to get here; what the others stored before is then visible.
+
+    The counter must be zero at the first call and is zero again after the last.
+    """
+    tl.debug_barrier()
+    is_last = tl.atomic_add(counter, 1, sem="acq_rel", scope="gpu") == num_arrivals - 1
+    if is_last:
+        tl.store(counter, 0)
+    tl.debug_barrier()
+    return is_last

@@ -1,0 +1,25 @@
+"""Launches of dense products at the flagship's shapes: delta net in and out, shared expert, hyper-connection, head."""
+
+import torch
+
+from runtime.kernels.triton_ops import dense
+
+
+def launch_wide() -> None:
+    dense.linear(torch.empty(1, 2560), torch.empty(16480, 2560, dtype=torch.bfloat16))
+
+
+def launch_split() -> None:
+    dense.linear(torch.empty(4, 6144), torch.empty(2560, 6144, dtype=torch.bfloat16))
+
+
+def launch_fp8() -> None:
+    dense.linear(torch.empty(1, 2560), torch.empty(16480, 2560, dtype=torch.uint8), torch.empty(16480))
+
+
+def launch_check_mode() -> None:
+    dense.linear(torch.empty(4, 2560), torch.empty(1281, 2560))
+
+
+def launch_silu_product() -> None:
+    dense.silu_product(torch.empty(2, 1281), 640)

@@ -1,0 +1,82 @@
+"""Dense products equal exact ones to fp32 round-off, for every weight type; a row's bits are its own."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from runtime.kernels.triton_ops import dense
+from tests.support.row_independence import assert_rows_stand_alone, poison_new_memory
+
+SHAPES = [(33, 48), (70, 144), (16, 16), (40, 640), (20, 2048)]
+"""Outputs, width: tiles that are not full, widths that only 16 divides, and K shared by several blocks."""
+WEIGHT_TYPES = [torch.bfloat16, torch.float32, torch.uint8]
+
+
+@pytest.fixture(autouse=True)
+def _poisoned(monkeypatch: pytest.MonkeyPatch) -> None:
+    poison_new_memory(monkeypatch)
+
+
+def make_weight(num_outputs: int, width: int, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor | None]:
+    """A weight as stored, and its scales."""
+    values = torch.randn(num_outputs, width, device=device)
+    if dtype != torch.uint8:
+        return values.to(dtype), None
+    return values.to(torch.float8_e4m3fn).view(torch.uint8), torch.rand(num_outputs, device=device) + 0.5
+
+
+def exact(x: Tensor, weight: Tensor, scale: Tensor | None) -> Tensor:
+    stored = weight.view(torch.float8_e4m3fn) if scale is not None else weight
+    product = x.double() @ stored.double().t()
+    return product if scale is None else product * scale.double()
+
+
+@pytest.mark.parametrize(("num_outputs", "width"), SHAPES)
+@pytest.mark.parametrize("dtype", WEIGHT_TYPES)
+@pytest.mark.parametrize("num_rows", [1, 3, 4])
+def test_linear_is_exact_to_fp32_round_off(
+    num_outputs: int, width: int, dtype: torch.dtype, num_rows: int, device: torch.device
+) -> None:
+    # Twelve orders of magnitude: what only bf16 activations would lose shows in the small ones.
+    x = torch.randn(num_rows, width, device=device) * torch.logspace(-6, 6, width, device=device)
+    weight, scale = make_weight(num_outputs, width, dtype, device)
+    result = dense.linear(x, weight, scale)
+    bound = exact(x.abs(), weight.abs() if scale is None else weight & 0x7F, scale) * 2.0**-21
+    assert result.dtype == torch.float32
+    assert ((result - exact(x, weight, scale)).abs() <= bound).all()
+
+
+@pytest.mark.parametrize(("num_outputs", "width"), SHAPES)
+@pytest.mark.parametrize("dtype", WEIGHT_TYPES)
+def test_a_rows_bits_are_its_own(num_outputs: int, width: int, dtype: torch.dtype, device: torch.device) -> None:
+    x = torch.randn(4, width, device=device)
+    weight, scale = make_weight(num_outputs, width, dtype, device)
+    assert_rows_stand_alone(lambda rows: dense.linear(x[rows], weight, scale), 4)
+
+
+def test_every_e4m3_byte_is_read_exactly(device: torch.device) -> None:
+    numbers = torch.arange(256, dtype=torch.uint8, device=device)
+    numbers = numbers[(numbers & 0x7F) != 0x7F]
+    weight = torch.zeros(len(numbers), 16, dtype=torch.uint8, device=device)
+    weight[:, 3] = numbers
+    x = torch.zeros(1, 16, device=device)
+    x[0, 3] = 1.0
+    assert torch.equal(dense.linear(x, weight)[0], numbers.view(torch.float8_e4m3fn).float())
+
+
+def test_kernels_without_room_for_the_rows_or_the_width_say_so(device: torch.device) -> None:
+    weight = torch.zeros(16, 32, device=device)
+    with pytest.raises(ValueError, match="1 to 4 rows"):
+        dense.linear(torch.zeros(5, 32, device=device), weight)
+    with pytest.raises(ValueError, match="multiple of 16"):
+        dense.linear(torch.zeros(1, 24, device=device), torch.zeros(16, 24, device=device))
+    with pytest.raises(ValueError, match="x must start every row at a multiple of 16 bytes"):
+        dense.linear(torch.zeros(1, 33, device=device)[:, 1:], weight)
+
+
+@pytest.mark.parametrize("width", [16, 80, 640])
+def test_silu_product(width: int, device: torch.device) -> None:
+    gate_up = torch.randn(3, 2 * width + 1, device=device)
+    expected = torch.nn.functional.silu(gate_up[:, :width]) * gate_up[:, width : 2 * width]
+    torch.testing.assert_close(dense.silu_product(gate_up, width), expected)
+    assert_rows_stand_alone(lambda rows: dense.silu_product(gate_up[rows], width), 3)

@@ -1,0 +1,106 @@
+"""Norms, rotary embedding and hyper-connections equal their twins; a row's bits are its own."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from runtime.kernels.torch_ops import hyper_connection as hyper_twin
+from runtime.kernels.torch_ops import norms as norms_twin
+from runtime.kernels.torch_ops import rotary as rotary_twin
+from runtime.kernels.triton_ops import hyper_connection, norms, rotary
+from tests.support.row_independence import assert_rows_stand_alone, poison_new_memory
+
+EPS = 1e-6
+
+
+@pytest.fixture(autouse=True)
+def _poisoned(monkeypatch: pytest.MonkeyPatch) -> None:
+    poison_new_memory(monkeypatch)
+
+
+@pytest.mark.parametrize("width", [16, 48, 80, 2560])
+def test_rms_norm(width: int, device: torch.device) -> None:
+    x, scale = torch.randn(4, width, device=device) * 3, torch.rand(width, device=device)
+    torch.testing.assert_close(norms.rms_norm(x, scale, EPS), norms_twin.rms_norm(x, scale, EPS))
+    assert_rows_stand_alone(lambda rows: norms.rms_norm(x[rows], scale, EPS), 4)
+
+
+def test_rms_norm_by_groups_of_a_wider_row(device: torch.device) -> None:
+    wide, scale = torch.randn(3, 5 * 48 + 16, device=device), torch.rand(5, 48, device=device)
+    x = wide[:, : 5 * 48].unflatten(1, (5, 48))
+    torch.testing.assert_close(norms.rms_norm(x, scale, EPS), norms_twin.rms_norm(x, scale, EPS))
+    assert_rows_stand_alone(lambda rows: norms.rms_norm(x[rows], scale, EPS), 3)
+
+
+@pytest.mark.parametrize("is_sigmoid", [True, False])
+@pytest.mark.parametrize("width", [16, 48, 128])
+def test_gated_rms_norm(width: int, is_sigmoid: bool, device: torch.device) -> None:
+    x, gate = torch.randn(6, width, device=device), torch.randn(6, width, device=device)
+    weight = torch.rand(width, device=device)
+    result = norms.gated_rms_norm(x, gate, weight, EPS, is_sigmoid)
+    torch.testing.assert_close(result, norms_twin.gated_rms_norm(x, gate, weight, EPS, is_sigmoid))
+    assert_rows_stand_alone(lambda rows: norms.gated_rms_norm(x[rows], gate[rows], weight, EPS, is_sigmoid), 6)
+
+
+@pytest.mark.parametrize(("num_heads", "head_dim", "half"), [(1, 16, 8), (5, 80, 12), (3, 48, 8)])
+def test_rotate(num_heads: int, head_dim: int, half: int, device: torch.device) -> None:
+    x = torch.randn(4, num_heads, head_dim, device=device)
+    positions = torch.tensor([0, 63, 70_000, 262_143], device=device)
+    table = rotary_twin.rotary_table(positions, torch.logspace(-6, 0, half, device=device))
+    turned = x.clone()
+    assert rotary.rotate(turned, table) is turned
+    torch.testing.assert_close(turned, rotary_twin.rotate(x.clone(), table))
+    assert_rows_stand_alone(lambda rows: rotary.rotate(x[rows].clone(), (table[0][rows], table[1][rows])), 4)
+
+
+def make_hyper_connection(
+    num_streams: int, width: int, rank: int, dtype: torch.dtype, has_inject: bool, device: torch.device
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """residual, scale, down, up."""
+    residual = torch.randn(4, num_streams * width, device=device)
+    down = torch.randn(rank + num_streams * has_inject, num_streams * width, device=device) / width
+    up = torch.randn(num_streams * width, rank, device=device)
+    return residual, torch.rand(num_streams, width, device=device), down.to(dtype), up.to(dtype)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+@pytest.mark.parametrize("has_inject", [True, False])
+@pytest.mark.parametrize(("num_streams", "width", "rank"), [(4, 32, 16), (2, 40, 48), (3, 16, 32)])
+def test_mix_streams(
+    num_streams: int, width: int, rank: int, has_inject: bool, dtype: torch.dtype, device: torch.device
+) -> None:
+    residual, scale, down, up = make_hyper_connection(num_streams, width, rank, dtype, has_inject, device)
+    mixed, inject = hyper_connection.mix_streams(residual, scale, down, up, num_streams, EPS)
+    expected = hyper_twin.mix_streams(residual, scale, down, up, num_streams, EPS)
+    torch.testing.assert_close(mixed, expected[0], rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(inject, expected[1], rtol=1e-5, atol=1e-6)
+    assert_rows_stand_alone(
+        lambda rows: hyper_connection.mix_streams(residual[rows], scale, down, up, num_streams, EPS), 4
+    )
+
+
+@pytest.mark.parametrize(("num_streams", "width"), [(4, 48), (3, 1040)])
+def test_inject_output(num_streams: int, width: int, device: torch.device) -> None:
+    residual = torch.randn(4, num_streams * width, device=device)
+    output, inject = torch.randn(4, width, device=device), torch.rand(4, num_streams, device=device)
+
+    def injected(rows: slice) -> Tensor:
+        result = residual[rows].clone()
+        hyper_connection.inject_output(result, output[rows], inject[rows])
+        return result
+
+    expected = residual.clone()
+    hyper_twin.inject_output(expected, output, inject)
+    torch.testing.assert_close(injected(slice(0, 4)), expected)
+    assert_rows_stand_alone(injected, 4)
+
+
+def test_inject_and_mix_has_the_bits_of_the_two(device: torch.device) -> None:
+    residual, scale, down, up = make_hyper_connection(4, 32, 16, torch.bfloat16, True, device)
+    output, inject = torch.randn(4, 32, device=device), torch.rand(4, 4, device=device)
+    fused = residual.clone()
+    results = hyper_connection.inject_and_mix(fused, output, inject, scale, down, up, 4, EPS)
+    hyper_connection.inject_output(residual, output, inject)
+    expected = hyper_connection.mix_streams(residual, scale, down, up, 4, EPS)
+    assert torch.equal(fused, residual)
+    assert all(torch.equal(*pair) for pair in zip(results, expected, strict=True))
