@@ -1,4 +1,4 @@
-"""What a message shows the model of a document: the same characters every time, so that later turns reuse the prompt."""
+"""What a message shows the model of a document: the same characters every time, so that later turns reuse them."""
 
 import re
 

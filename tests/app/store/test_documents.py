@@ -1,4 +1,4 @@
-"""A document is stored once however often it is shown, comes back whole, and leaves with the last message that has it."""
+"""A document is stored once however often it is shown, comes back whole, and leaves with its last message."""
 
 import json
 import time
@@ -88,8 +88,8 @@ def test_rows_of_the_first_release_hold_their_text(tmp_path: Path) -> None:
     with old.transaction() as connection:
         connection.execute("INSERT INTO conversations VALUES ('c', '', 'demo', ?, ?, NULL)", (time.time(), time.time()))
         connection.execute(
-            "INSERT INTO messages(id, conversation_id, role, content, reasoning, tool_calls, attachments, generated_ids,"
-            " tokenizer_fingerprint, status, created_at, model_name)"
+            "INSERT INTO messages(id, conversation_id, role, content, reasoning, tool_calls, attachments,"
+            " generated_ids, tokenizer_fingerprint, status, created_at, model_name)"
             " VALUES ('m', 'c', 'user', '?', '', '[]', ?, x'', '', 'complete', 0, '')",
             (json.dumps([{"name": "a.txt", "text": TEXT}]),),
         )
