@@ -31,5 +31,9 @@ class SideCallCancelledError(SideCallError):
     """The user stopped a side call."""
 
 
+class ArchiveError(HotslotError):
+    """A file of an exported conversation can't be read or written."""
+
+
 class OutputError(HotslotError):
     """What the answer is written to takes no more."""

@@ -99,10 +99,12 @@ class Store:
         self.write_conversation(created, ())
         return self.conversation(created.id)
 
-    def write_conversation(self, conversation: Conversation, messages: Sequence[Message]) -> None:
-        """Store a conversation, where it is missing, with these messages, parents first; the last one is its head.
+    def write_conversation(
+        self, conversation: Conversation, messages: Sequence[Message], head_id: str | None = None
+    ) -> None:
+        """Store a conversation, where it is missing, with these messages, parents first, in one transaction.
 
-        All in one transaction.
+        Its head becomes `head_id`, or the last message.
         """
         values = [getattr(conversation, name) for name in CONVERSATION_COLUMNS]
         with self._database.transaction() as connection:
@@ -116,6 +118,8 @@ class Store:
                 ],
             )
             _append(connection, conversation.id, messages)
+            if head_id is not None:
+                connection.execute("UPDATE conversations SET head_id = ? WHERE id = ?", (head_id, conversation.id))
 
     def append_message(self, message: Message) -> None:
         """Store a message and make it its conversation's head. Storing one twice changes nothing.
