@@ -19,6 +19,10 @@ class AttachmentError(HotslotError):
     """A file can't go with a message: missing, unreadable, not text, too large."""
 
 
+class ReadingError(HotslotError):
+    """A document can't be read in the way that was chosen, or in none."""
+
+
 class TurnInProgressError(HotslotError):
     """A chat does one thing at a time."""
 
