@@ -18,9 +18,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 REPO = Path(__file__).resolve().parents[2]
-CONSUMER_TARGETS = (86, 89, 120)
+TARGETS = (86, 89, 120)
 """RTX 30, 40 and 50."""
-TARGETS = (*CONSUMER_TARGETS, 90)
 SHARED_LIMIT_BYTES = 99 << 10
 """What one block may have on every target."""
 

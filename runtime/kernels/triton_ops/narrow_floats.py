@@ -1,0 +1,54 @@
+"""Narrow floats decoded by integer arithmetic into fp32, since compute capability 8.6 has no type for them.
+
+A narrow float's bits, put where fp32 keeps its sign, exponent and mantissa, mean the same number times a power of two,
+zeros and subnormals included: `E2M1_SCALE` and `E4M3_SCALE` take it back. That is exact, but a small number may be a
+subnormal fp32 on the way, so multiply by a power of two before anything rounds.
+"""
+
+import triton
+import triton.language as tl
+
+E2M1_SCALE = tl.constexpr(2.0**126)
+"""Value of an e2m1 number over the fp32 that `e2m1_low` or `e2m1_high` return; fp32 can't hold its square."""
+E4M3_SCALE = tl.constexpr(2.0**120)
+
+_TWO_CODES = tl.constexpr(0x000F000F)
+_TO_TOP_OF_LOW = tl.constexpr((1 << 28) + (1 << 22))
+_TO_TOP_OF_HIGH = tl.constexpr((1 << 12) + (1 << 6))
+_E2M1_BITS = tl.constexpr(0x81C00000 - (1 << 32))
+"""Sign, the two lowest exponent bits and the highest mantissa bit, as int32."""
+_E4M3_BITS = tl.constexpr(0x87F00000 - (1 << 32))
+
+
+@triton.jit
+def two_codes(word, STEP: tl.constexpr):
+    """Codes STEP and STEP + 4 of the eight e2m1 codes in an int32 word, in its two halves. STEP 0 .. 3."""
+    return (word >> (4 * STEP)) & _TWO_CODES
+
+
+@triton.jit
+def e2m1_low(pair):
+    """The code in the low half, over `E2M1_SCALE`. One product copies the code to the sign and to the exponent."""
+    return ((pair * _TO_TOP_OF_LOW) & _E2M1_BITS).to(tl.float32, bitcast=True)
+
+
+@triton.jit
+def e2m1_high(pair):
+    """The code in the high half, over `E2M1_SCALE`."""
+    return ((pair * _TO_TOP_OF_HIGH) & _E2M1_BITS).to(tl.float32, bitcast=True)
+
+
+@triton.jit
+def e4m3_small(signed_bytes):
+    """e4m3 numbers in int8, over `E4M3_SCALE`. The bit patterns of NaN read as 480."""
+    return ((signed_bytes.to(tl.int32) << 20) & _E4M3_BITS).to(tl.float32, bitcast=True)
+
+
+@triton.jit
+def dot_word(word, x, FIRST: tl.constexpr, total):
+    """`total` plus the products of a word's eight e2m1 codes with x[FIRST] .. x[FIRST + 7], one after another."""
+    for step in tl.static_range(4):
+        pair = two_codes(word, step)
+        total = tl.fma(e2m1_low(pair), x[FIRST + step], total)
+        total = tl.fma(e2m1_high(pair), x[FIRST + step + 4], total)
+    return total

@@ -1,0 +1,130 @@
+"""Routed experts equal their twin in every format; bits don't depend on rows, grouping, slots or tuning."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from runtime.errors import CheckpointError
+from runtime.kernels.torch_ops.experts import ExpertCompute as Twin
+from runtime.kernels.triton_ops.experts import Cut, ExpertCompute, RouteSelection, Tuning
+from runtime.record import RecordLayout
+from tests.support.random_experts import make_experts
+
+SHAPES = [
+    ("nvfp4", 208, 48),
+    ("nvfp4", 16, 16),
+    ("nvfp4", 128, 80),
+    ("fp8", 160, 144),
+    ("bf16", 48, 16),
+    ("fp16", 80, 48),
+    ("fp32", 36, 7),
+]
+
+COARSE = Tuning(Cut(64, 4), Cut(128, 4))
+"""Few programs: the interpreter runs one after another."""
+
+
+def make_pool(
+    fmt: str, hidden: int, intermediate: int, num_slots: int, device: torch.device
+) -> tuple[RecordLayout, Tensor]:
+    """Random records in a pool whose slots are wider than a record, as those of a smaller layer are."""
+    experts = make_experts(fmt, 1, num_slots, 1, hidden, intermediate, seed=torch.initial_seed() % 1000)
+    layout = experts.layout
+    pool = torch.randint(0, 256, (num_slots, layout.record_bytes + 48), dtype=torch.uint8)
+    for slot in range(num_slots):
+        pool[slot, : layout.record_bytes] = experts.store.record(0, slot)
+    return layout, pool.to(device)
+
+
+def poisoned(*shape: int, device: torch.device) -> Tensor:
+    return torch.full(shape, float("nan"), device=device)
+
+
+def assert_close(result: Tensor, expected: Tensor) -> None:
+    assert result.dtype == torch.float32
+    assert (result.cpu() - expected).abs().max() <= 1e-5 * expected.abs().max()
+
+
+@pytest.mark.parametrize(("fmt", "hidden", "intermediate"), SHAPES)
+def test_decode_equals_its_twin(fmt: str, hidden: int, intermediate: int, device: torch.device) -> None:
+    layout, pool = make_pool(fmt, hidden, intermediate, 4, device)
+    rows = torch.randn(2, hidden)
+    slots = torch.tensor([[2, 0], [3, 2]])
+    output = poisoned(2, 2, hidden, device=device)
+    result = ExpertCompute(layout, COARSE).decode(pool, slots.to(device), rows.to(device), output=output)
+    assert result is output
+    assert_close(result, Twin(layout).decode(pool.cpu()[:, : layout.record_bytes], slots, rows))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_narrow_rows(dtype: torch.dtype, device: torch.device) -> None:
+    layout, pool = make_pool("nvfp4", 80, 32, 3, device)
+    rows = torch.randn(1, 80).to(dtype)
+    slots = torch.tensor([[1, 2, 0]])
+    result = ExpertCompute(layout, COARSE).decode(pool, slots.to(device), rows.to(device))
+    assert_close(result, Twin(layout).decode(pool.cpu()[:, : layout.record_bytes], slots, rows.float()))
+
+
+def test_every_code_and_scale_is_exact(device: torch.device) -> None:
+    """A one-hot row picks one weight per output; with gate weights of zero nothing but decoding could go wrong."""
+    layout = RecordLayout.build(256, 16, "nvfp4")
+    record = torch.zeros(layout.record_bytes, dtype=torch.uint8)
+    record[: 16 * 128] = 0x77  # gate rows: 6.0
+    record[16 * 128 : 32 * 128] = torch.arange(128, dtype=torch.uint8).repeat_interleave(16).flip(0)
+    record[layout.gate_up_scale_offset :][: 16 * 16] = 0x38
+    record[layout.gate_up_scale_offset + 16 * 16 :][: 16 * 16] = torch.arange(256, dtype=torch.uint8) % 127
+    record[layout.down_offset :][: 256 * 8] = torch.arange(256, dtype=torch.uint8).repeat(8)
+    record[layout.down_scale_offset :][:256] = torch.arange(256, dtype=torch.uint8).flip(0) % 127 | 0x80
+    record[layout.global_scale_offset :][:12] = torch.tensor([1.0, 1.0, 0.25]).view(torch.uint8)
+    slots = torch.zeros(1, 1, dtype=torch.int64)
+    for column in (7, 8, 100):
+        row = torch.zeros(1, 256)
+        row[0, column] = 1e-3
+        result = ExpertCompute(layout, COARSE).decode(record[None].to(device), slots.to(device), row.to(device))
+        assert_close(result, Twin(layout).decode(record[None], slots, row))
+
+
+def test_a_route_without_a_slot_or_not_selected_is_left_alone(device: torch.device) -> None:
+    layout, pool = make_pool("nvfp4", 48, 32, 4, device)
+    compute = ExpertCompute(layout, COARSE)
+    rows = torch.randn(2, 48, device=device)
+    slots = torch.tensor([[3, -1, 0], [1, 0, 2]], dtype=torch.int32, device=device)
+    kinds = torch.tensor([[0, 0, 1], [1, 0, 0]], dtype=torch.int8, device=device)
+    whole = compute.decode(pool, slots, rows, output=poisoned(2, 3, 48, device=device))
+    assert whole[0, 1].isnan().all()
+    assert not whole[slots >= 0].isnan().any()
+    output = poisoned(2, 3, 48, device=device)
+    compute.decode(pool, slots, rows, RouteSelection(kinds, 0), output)
+    assert output[kinds == 1].isnan().all()
+    compute.decode(pool, slots, rows, RouteSelection(kinds, 1), output)
+    assert torch.equal(output[slots >= 0], whole[slots >= 0])
+
+
+@pytest.mark.parametrize("fmt", ["nvfp4", "fp8", "bf16"])
+def test_bits_depend_on_nothing_but_row_and_record(fmt: str, device: torch.device) -> None:
+    layout, pool = make_pool(fmt, 48, 32, 5, device)
+    compute = ExpertCompute(layout, COARSE)
+    rows = torch.randn(4, 48, device=device)
+    slots = torch.tensor([[0], [1], [4], [1]], device=device)
+    together = compute.decode(pool, slots, rows)
+    for row in range(4):
+        assert torch.equal(compute.decode(pool, slots[row : row + 1], rows[row : row + 1])[0], together[row])
+    moved = pool.flip(0).contiguous()
+    assert torch.equal(compute.decode(moved, 4 - slots, rows), together)
+
+
+@pytest.mark.parametrize("cut", [Cut(32, 1), Cut(64, 2, unroll=2), Cut(256, 4, stages=3)])
+def test_tuning_leaves_the_bits_alone(cut: Cut, device: torch.device) -> None:
+    layout, pool = make_pool("nvfp4", 384, 32, 2, device)
+    rows = torch.randn(1, 384, device=device).bfloat16()
+    slots = torch.tensor([[1]], device=device)
+    expected = ExpertCompute(layout, COARSE).decode(pool, slots, rows)
+    for tuning in (replace(Tuning(), gate_up=cut), replace(Tuning(), down=cut)):
+        assert torch.equal(ExpertCompute(layout, tuning).decode(pool, slots, rows), expected)
+
+
+def test_nvfp4_widths_that_are_no_multiple_of_16_are_refused() -> None:
+    with pytest.raises(CheckpointError, match=r"48 x 24 don't run on a GPU.*multiples of 16"):
+        ExpertCompute(RecordLayout.build(48, 24, "nvfp4"))
