@@ -2,10 +2,12 @@
 
 import argparse
 from collections.abc import Iterable
+from pathlib import Path
 
 from app.tools.permissions import Decision, PermissionRule
-from app.tools.registry import ORDER, ToolRegistry
+from app.tools.registry import ORDER, ToolError, ToolRegistry
 from app.tools.toolbox import Permissions, ToolBox
+from runtime.errors import UsageError
 
 ALL, SHELL = "all", "shell"
 """`all` is every tool, but not a shell."""
@@ -21,18 +23,34 @@ def add_tool_options(parser: argparse.ArgumentParser) -> None:
     tools.add_argument(
         "--deny", action="append", default=[], choices=CHOICES, metavar="TOOL", help="refuse each call of this tool"
     )
+    tools.add_argument(
+        "--root",
+        action="append",
+        default=[],
+        metavar="DIR",
+        help="a folder tools may work in (default: the current one)",
+    )
 
 
 def make_toolbox(arguments: argparse.Namespace) -> ToolBox | None:
     """The tools that were named; every call that is not allowed is denied, and the model is told."""
     if not arguments.allow and not arguments.deny:
+        if arguments.root:
+            raise UsageError(
+                "--root says where tools may work, but none is allowed; add --allow read_file, for example."
+            )
         return None
     # Only now: what tools need is not loaded by a command that uses none.
     from app.tools.built_in import built_in_tools
+    from app.tools.folders import AllowedFolders
 
     rules = [*_rules(arguments.allow, "allow"), *_rules(arguments.deny, "deny")]
     named = {"run_command" if rule.permission == SHELL else rule.permission for rule in rules}
-    tools = [tool for tool in built_in_tools() if tool.name in named]
+    try:
+        folders = AllowedFolders([Path(folder) for folder in arguments.root or ["."]])
+    except ToolError as error:
+        raise UsageError(f"--root: {error}.") from None
+    tools = [tool for tool in built_in_tools(folders) if tool.name in named]
     return ToolBox(ToolRegistry(*tools), Permissions(rules=rules, otherwise="deny"))
 
 

@@ -2,9 +2,12 @@
 
 from app.tools.calculator import calculator
 from app.tools.clock import clock
+from app.tools.folders import AllowedFolders
+from app.tools.read_tools import read_tools
 from app.tools.registry import Tool
+from app.tools.write_file import write_file
 
 
-def built_in_tools() -> list[Tool]:
+def built_in_tools(folders: AllowedFolders) -> list[Tool]:
     """All that need nothing but folders."""
-    return [calculator(), clock()]
+    return [*read_tools(folders), write_file(folders), calculator(), clock()]

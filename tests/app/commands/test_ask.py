@@ -138,6 +138,26 @@ def test_json_has_the_calls_of_all_rounds(run_ask: Any) -> None:
     assert answer["tool_calls"] == [{"name": "calculator", "arguments": {"expression": "23*19"}}]
 
 
+def test_file_tools_work_below_the_roots_only(run_ask: Any, tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    root.mkdir()
+    (root / "a.txt").write_text("inside")
+    (tmp_path / "b.txt").write_text("outside")
+    script = (Call("read_file", {"path": "a.txt"}), Call("read_file", {"path": str(tmp_path / "b.txt")}))
+    flags = ["--allow", "read_file", "--root", str(root)]
+    *_, engine = run_ask(script, *flags, "go", then=[(Say("Read."),)])
+    first, second = (message.content for message in engine.requests[1].messages[-2:])
+    assert first == "inside"
+    assert "outside the allowed folders" in second
+
+
+@pytest.mark.parametrize("flags", [["--root", "."], ["--allow", "read_file", "--root", "/no/such/folder"]])
+def test_root_without_use_is_wrong_usage(run_ask: Any, flags: list[str]) -> None:
+    status, out, err, _ = run_ask(CALCULATION, *flags, "go")
+    assert (status, out) == (2, "")
+    assert err.count("\n") == 1
+
+
 def test_unknown_tool_is_wrong_usage(run_ask: Any) -> None:
     status, out, err, _ = run_ask(CALCULATION, "--allow", "rm", "go")
     assert (status, out) == (2, "")

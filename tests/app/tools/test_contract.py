@@ -4,6 +4,7 @@ import sys
 from pathlib import Path
 
 from app.tools.built_in import built_in_tools
+from app.tools.folders import AllowedFolders
 from app.tools.given_tools import ask_aside_tool, search_document_tool
 from app.tools.registry import ORDER, ToolRegistry
 from tests.demo_evaluation.items import tool_schemas
@@ -16,7 +17,7 @@ async def nothing(_: str) -> str:
 
 
 def test_names_parameters_and_descriptions_are_the_trained_ones() -> None:
-    registry = ToolRegistry(*built_in_tools(), search_document_tool(nothing), ask_aside_tool(nothing))
+    registry = ToolRegistry(*built_in_tools(AllowedFolders([])), search_document_tool(nothing), ask_aside_tool(nothing))
     offered = {schema.name: schema for schema in registry.schemas}
     assert offered == {name: schema for name, schema in tool_schemas().items() if name in offered}
     assert tuple(tool_schemas()) == ORDER
