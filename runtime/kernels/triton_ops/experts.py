@@ -1,4 +1,4 @@
-"""Routed experts of 1 to 4 rows from record bytes: the twin of `torch_ops.experts.ExpertCompute.decode`.
+"""Routed experts of 1 to 4 rows from record bytes: the twin of `torch_ops.experts.expert_rows`.
 
 Two launches: gate and up rows with SiLU(gate) * up into a scratch of activations, then the down rows. A program
 computes a few rows for one route, so a route's bits depend neither on the other routes nor on where its record lies.
@@ -15,7 +15,6 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from runtime.errors import CheckpointError
 from runtime.kernels.triton_ops.narrow_floats import E4M3_SCALE, dot_word, e4m3_small
 from runtime.record import FP8_BLOCK, NVFP4_GROUP, RecordLayout
 
@@ -72,52 +71,36 @@ DEFAULT_TUNING = Tuning()
 
 
 @triton.jit
-def _one_input(x_ptr, groups, mask, NUMBER: tl.constexpr, NUM_GROUPS: tl.constexpr, IS_PLANAR: tl.constexpr):
-    if IS_PLANAR:
-        return tl.load(x_ptr + NUMBER * NUM_GROUPS + groups, mask=mask, other=0.0)
-    return tl.load(x_ptr + groups * 16 + NUMBER, mask=mask, other=0.0).to(tl.float32) * _RAISED
+def _load_inputs(x_ptr, groups, is_group):
+    """The inputs of every group side by side, raised: fp32 [groups, 16]. The hint lets a warp load a line at once."""
+    places = groups[:, None] * 16 + tl.arange(0, 16)[None, :]
+    inputs = tl.load(tl.multiple_of(x_ptr + places, [1, 1]), mask=is_group[:, None], other=0.0)
+    return inputs.to(tl.float32) * _RAISED
 
 
 @triton.jit
-def _four_inputs(
-    x_ptr,
-    groups,
-    mask,
-    FIRST: tl.constexpr,
-    NUM_GROUPS: tl.constexpr,
-    IS_PLANAR: tl.constexpr,
-    IS_BF16: tl.constexpr,
-):
-    if IS_BF16:
-        # In one load: lanes are a group apart, and four narrow ones would touch the same lines four times.
-        four = tl.load(x_ptr.to(tl.pointer_type(tl.int64)) + groups * 4 + FIRST // 4, mask=mask, other=0)
-        low, high = four.to(tl.int32), (four >> 32).to(tl.int32)
-        return (
-            (low << 16).to(tl.float32, bitcast=True) * _RAISED,
-            (low & -65536).to(tl.float32, bitcast=True) * _RAISED,
-            (high << 16).to(tl.float32, bitcast=True) * _RAISED,
-            (high & -65536).to(tl.float32, bitcast=True) * _RAISED,
-        )
+def _hand_out(inputs, TILE: tl.constexpr):
+    """The same as a tuple of 16 fp32 [groups]: a lane has all inputs of its group. Had it loaded them itself, every
+    load of a warp would have touched 16 lines."""
+    # Bit by bit of the input's number, the lowest first.
+    x0, x1 = tl.split(tl.reshape(inputs, [TILE, 8, 2]))
+    x00, x10 = tl.split(tl.reshape(x0, [TILE, 4, 2]))
+    x01, x11 = tl.split(tl.reshape(x1, [TILE, 4, 2]))
+    x000, x100 = tl.split(tl.reshape(x00, [TILE, 2, 2]))
+    x001, x101 = tl.split(tl.reshape(x01, [TILE, 2, 2]))
+    x010, x110 = tl.split(tl.reshape(x10, [TILE, 2, 2]))
+    x011, x111 = tl.split(tl.reshape(x11, [TILE, 2, 2]))
+    x0000, x1000 = tl.split(x000)
+    x0001, x1001 = tl.split(x001)
+    x0010, x1010 = tl.split(x010)
+    x0011, x1011 = tl.split(x011)
+    x0100, x1100 = tl.split(x100)
+    x0101, x1101 = tl.split(x101)
+    x0110, x1110 = tl.split(x110)
+    x0111, x1111 = tl.split(x111)
     return (
-        _one_input(x_ptr, groups, mask, FIRST, NUM_GROUPS, IS_PLANAR),
-        _one_input(x_ptr, groups, mask, FIRST + 1, NUM_GROUPS, IS_PLANAR),
-        _one_input(x_ptr, groups, mask, FIRST + 2, NUM_GROUPS, IS_PLANAR),
-        _one_input(x_ptr, groups, mask, FIRST + 3, NUM_GROUPS, IS_PLANAR),
-    )
-
-
-@triton.jit
-def _load_inputs(x_ptr, groups, mask, NUM_GROUPS: tl.constexpr, IS_PLANAR: tl.constexpr, IS_BF16: tl.constexpr):
-    """The 16 inputs of every group, raised: a tuple of 16 fp32 [groups].
-
-    Planar inputs are already raised and lie input by input, [16, NUM_GROUPS]; others lie group by group.
-    """
-    return (
-        _four_inputs(x_ptr, groups, mask, 0, NUM_GROUPS, IS_PLANAR, IS_BF16)
-        + _four_inputs(x_ptr, groups, mask, 4, NUM_GROUPS, IS_PLANAR, IS_BF16)
-        + _four_inputs(x_ptr, groups, mask, 8, NUM_GROUPS, IS_PLANAR, IS_BF16)
-        + _four_inputs(x_ptr, groups, mask, 12, NUM_GROUPS, IS_PLANAR, IS_BF16)
-    )
+        x0000, x0001, x0010, x0011, x0100, x0101, x0110, x0111, x1000, x1001, x1010, x1011, x1100, x1101, x1110, x1111,
+    )  # fmt: skip
 
 
 @triton.jit
@@ -149,8 +132,6 @@ def _sum_rows(
     ROWS: tl.constexpr,
     TILE: tl.constexpr,
     IS_EVEN: tl.constexpr,
-    IS_PLANAR: tl.constexpr,
-    IS_BF16: tl.constexpr,
     STAGES: tl.constexpr,
     UNROLL: tl.constexpr,
 ):
@@ -167,8 +148,8 @@ def _sum_rows(
             is_group = groups < NUM_GROUPS
             mask = is_group[None, :] if IS_EVEN else is_group[None, :] & is_row[:, None]
             codes, scales = _load_groups(codes_ptr, scales_ptr, places, mask)
-            x = _load_inputs(x_ptr, groups, is_group, NUM_GROUPS, IS_PLANAR, IS_BF16)
-            total = _add_groups(codes, scales, x, total)
+            inputs = _load_inputs(x_ptr, groups, is_group)
+            total = _add_groups(codes, scales, _hand_out(inputs, TILE), total)
             groups += TILE
             codes_ptr += TILE
             scales_ptr += TILE
@@ -177,16 +158,17 @@ def _sum_rows(
         is_group = groups < NUM_GROUPS
         mask = is_group[None, :] if IS_EVEN else is_group[None, :] & is_row[:, None]
         codes, scales = _load_groups(codes_ptr, scales_ptr, places, mask)
+        inputs = _load_inputs(x_ptr, groups, is_group)
         for _ in tl.range(0, NUM_GROUPS, TILE, loop_unroll_factor=UNROLL):
-            x = _load_inputs(x_ptr, groups, groups < NUM_GROUPS, NUM_GROUPS, IS_PLANAR, IS_BF16)
             groups += TILE
             codes_ptr += TILE
             scales_ptr += TILE
             is_group = groups < NUM_GROUPS
             mask = is_group[None, :] if IS_EVEN else is_group[None, :] & is_row[:, None]
             next_codes, next_scales = _load_groups(codes_ptr, scales_ptr, places, mask)
-            total = _add_groups(codes, scales, x, total)
-            codes, scales = next_codes, next_scales
+            next_inputs = _load_inputs(x_ptr, groups, is_group)
+            total = _add_groups(codes, scales, _hand_out(inputs, TILE), total)
+            codes, scales, inputs = next_codes, next_scales, next_inputs
     return tl.sum(total, 1)
 
 
@@ -224,7 +206,6 @@ def _nvfp4_gate_up_kernel(
     TILE: tl.constexpr,
     STAGES: tl.constexpr,
     UNROLL: tl.constexpr,
-    IS_BF16: tl.constexpr,
 ):
     """Program (block of intermediate units, route)."""
     route = tl.program_id(1)
@@ -250,17 +231,13 @@ def _nvfp4_gate_up_kernel(
             2 * ROWS,
             TILE,
             INTERMEDIATE % ROWS == 0,
-            False,
-            IS_BF16,
             STAGES,
             UNROLL,
         )
         gate, up = tl.split(tl.reshape(sums, [ROWS, 2]))
         units = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
         activated = _silu(gate * gate_scale) * (up * up_scale)
-        # Planar and raised: what the down kernel reads.
-        places = (units % 16) * (INTERMEDIATE // 16) + units // 16
-        tl.store(activated_ptr + route * INTERMEDIATE + places, activated * _RAISED, mask=units < INTERMEDIATE)
+        tl.store(activated_ptr + route * INTERMEDIATE + units, activated, mask=units < INTERMEDIATE)
 
 
 @triton.jit
@@ -302,8 +279,6 @@ def _nvfp4_down_kernel(
             ROWS,
             TILE,
             HIDDEN % ROWS == 0,
-            True,
-            False,
             STAGES,
             UNROLL,
         )
@@ -416,135 +391,136 @@ def _rows_of(cut: Cut, tile: int) -> int:
 
 
 @dataclass(frozen=True)
-class RouteSelection:
-    """Which routes a call computes: those whose entry in `kinds` (integers [rows, k]) equals `wanted`."""
+class _Call:
+    """One call's tensors, as both launches take them."""
 
+    layout: RecordLayout
+    pool: Tensor
+    slots: Tensor
     kinds: Tensor
     wanted: int
+    """-1 wants all kinds."""
+    hidden: Tensor
+    activated: Tensor
+    """fp32 [routes, intermediate]: what the first launch leaves for the second."""
+    out: Tensor
+    tuning: Tuning
 
 
-class ExpertCompute:
-    """The experts of one record layout. Raises CheckpointError for NVFP4 widths that are no multiple of 16."""
+def expert_rows(
+    layout: RecordLayout,
+    pool: Tensor,
+    slots: Tensor,
+    hidden: Tensor,
+    kinds: Tensor | None = None,
+    wanted: int | None = None,
+    out: Tensor | None = None,
+    tuning: Tuning = DEFAULT_TUNING,
+) -> Tensor:
+    """fp32 [R, k, hidden] of hidden [R, hidden] and integer slots [R, k]: each route's own output, unweighted.
 
-    def __init__(self, layout: RecordLayout, tuning: Tuning = DEFAULT_TUNING) -> None:
-        if layout.expert_format == "nvfp4" and (layout.hidden % NVFP4_GROUP or layout.intermediate % NVFP4_GROUP):
-            raise CheckpointError(
-                f"NVFP4 experts of {layout.hidden} x {layout.intermediate} don't run on a GPU: both widths must be "
-                "multiples of 16; convert the experts to bf16"
-            )
-        self._layout = layout
-        self._tuning = tuning
+    A route whose slot is negative, or whose kind (integers [R, k]) is not `wanted`, is not computed: its row of `out`
+    stays as it is. pool is uint8 [slots, record_bytes], each slot contiguous and 16-byte aligned. Raises ValueError for
+    NVFP4 widths that are no multiple of 16.
+    """
+    if layout.expert_format == "nvfp4" and (layout.hidden % NVFP4_GROUP or layout.intermediate % NVFP4_GROUP):
+        raise ValueError(f"NVFP4 experts of {layout.hidden} x {layout.intermediate}: the kernel needs multiples of 16")
+    if out is None:
+        out = torch.empty(*slots.shape, layout.hidden, dtype=torch.float32, device=hidden.device)
+    activated = torch.empty(slots.numel(), layout.intermediate, dtype=torch.float32, device=hidden.device)
+    if wanted is None or kinds is None:
+        kinds, wanted = slots, -1
+    call = _Call(layout, pool, slots, kinds, wanted, hidden, activated, out, tuning)
+    if layout.expert_format == "nvfp4":
+        _launch_nvfp4(call)
+    else:
+        _launch_wide(call)
+    return out
 
-    def decode(
-        self,
-        pool: Tensor,
-        slots: Tensor,
-        hidden: Tensor,
-        selection: RouteSelection | None = None,
-        output: Tensor | None = None,
-    ) -> Tensor:
-        """fp32 [rows, k, hidden] of hidden [rows, hidden] and integer slots [rows, k].
 
-        A route whose slot is negative, or that is not selected, is not computed: its row of `output` stays as it is.
-        pool is uint8 [slots, at least record_bytes], each slot 16-byte aligned and contiguous.
-        """
-        layout = self._layout
-        if output is None:
-            output = torch.empty(*slots.shape, layout.hidden, dtype=torch.float32, device=hidden.device)
-        activated = torch.empty(slots.numel(), layout.intermediate, dtype=torch.float32, device=hidden.device)
-        kinds = slots if selection is None else selection.kinds
-        wanted = -1 if selection is None else selection.wanted
-        launch = self._launch_nvfp4 if layout.expert_format == "nvfp4" else self._launch_wide
-        launch(pool, slots, kinds, wanted, hidden, activated, output)
-        return output
+def _launch_nvfp4(call: _Call) -> None:
+    layout, num_routes = call.layout, call.slots.numel()
+    cut, tile = call.tuning.gate_up, _tile_of(layout.hidden // NVFP4_GROUP)
+    rows = _rows_of(cut, tile)
+    _nvfp4_gate_up_kernel[(triton.cdiv(layout.intermediate, rows), num_routes)](
+        call.pool,
+        call.slots,
+        call.kinds,
+        call.hidden,
+        call.activated,
+        call.pool.stride(0),
+        call.slots.shape[1],
+        layout.hidden,
+        layout.intermediate,
+        layout.gate_up_offset,
+        layout.gate_up_scale_offset,
+        layout.global_scale_offset,
+        call.wanted,
+        rows,
+        tile,
+        cut.stages,
+        cut.unroll,
+        num_warps=cut.num_warps,
+    )
+    cut, tile = call.tuning.down, _tile_of(layout.intermediate // NVFP4_GROUP)
+    rows = _rows_of(cut, tile)
+    _nvfp4_down_kernel[(triton.cdiv(layout.hidden, rows), num_routes)](
+        call.pool,
+        call.slots,
+        call.kinds,
+        call.activated,
+        call.out,
+        call.pool.stride(0),
+        layout.hidden,
+        layout.intermediate,
+        layout.down_offset,
+        layout.down_scale_offset,
+        layout.global_scale_offset,
+        call.wanted,
+        rows,
+        tile,
+        cut.stages,
+        cut.unroll,
+        num_warps=cut.num_warps,
+    )
 
-    def _launch_nvfp4(
-        self, pool: Tensor, slots: Tensor, kinds: Tensor, wanted: int, hidden: Tensor, activated: Tensor, output: Tensor
-    ) -> None:
-        layout = self._layout
-        cut, tile = self._tuning.gate_up, _tile_of(layout.hidden // NVFP4_GROUP)
-        rows = _rows_of(cut, tile)
-        _nvfp4_gate_up_kernel[(triton.cdiv(layout.intermediate, rows), slots.numel())](
-            pool,
-            slots,
-            kinds,
-            hidden,
-            activated,
-            pool.stride(0),
-            slots.shape[1],
-            layout.hidden,
-            layout.intermediate,
-            layout.gate_up_offset,
-            layout.gate_up_scale_offset,
-            layout.global_scale_offset,
-            wanted,
-            rows,
-            tile,
-            cut.stages,
-            cut.unroll,
-            hidden.dtype == torch.bfloat16,
-            num_warps=cut.num_warps,
-        )
-        cut, tile = self._tuning.down, _tile_of(layout.intermediate // NVFP4_GROUP)
-        rows = _rows_of(cut, tile)
-        _nvfp4_down_kernel[(triton.cdiv(layout.hidden, rows), slots.numel())](
-            pool,
-            slots,
-            kinds,
-            activated,
-            output,
-            pool.stride(0),
-            layout.hidden,
-            layout.intermediate,
-            layout.down_offset,
-            layout.down_scale_offset,
-            layout.global_scale_offset,
-            wanted,
-            rows,
-            tile,
-            cut.stages,
-            cut.unroll,
-            num_warps=cut.num_warps,
-        )
 
-    def _launch_wide(
-        self, pool: Tensor, slots: Tensor, kinds: Tensor, wanted: int, hidden: Tensor, activated: Tensor, output: Tensor
-    ) -> None:
-        layout = self._layout
-        stored_type = _PLAIN_TYPES.get(layout.expert_format, tl.int8)
-        block = FP8_BLOCK if layout.expert_format == "fp8" else 0
-        _wide_gate_up_kernel[(triton.cdiv(layout.intermediate, _WIDE_ROWS), slots.numel())](
-            pool,
-            slots,
-            kinds,
-            hidden,
-            activated,
-            pool.stride(0),
-            slots.shape[1],
-            layout.hidden,
-            layout.intermediate,
-            layout.gate_up_offset,
-            layout.gate_up_scale_offset,
-            wanted,
-            _WIDE_ROWS,
-            _WIDE_TILE,
-            stored_type,
-            block,
-        )
-        _wide_down_kernel[(triton.cdiv(layout.hidden, _WIDE_ROWS), slots.numel())](
-            pool,
-            slots,
-            kinds,
-            activated,
-            output,
-            pool.stride(0),
-            layout.hidden,
-            layout.intermediate,
-            layout.down_offset,
-            layout.down_scale_offset,
-            wanted,
-            _WIDE_ROWS,
-            _WIDE_TILE,
-            stored_type,
-            block,
-        )
+def _launch_wide(call: _Call) -> None:
+    layout, num_routes = call.layout, call.slots.numel()
+    stored_type = _PLAIN_TYPES.get(layout.expert_format, tl.int8)
+    block = FP8_BLOCK if layout.expert_format == "fp8" else 0
+    _wide_gate_up_kernel[(triton.cdiv(layout.intermediate, _WIDE_ROWS), num_routes)](
+        call.pool,
+        call.slots,
+        call.kinds,
+        call.hidden,
+        call.activated,
+        call.pool.stride(0),
+        call.slots.shape[1],
+        layout.hidden,
+        layout.intermediate,
+        layout.gate_up_offset,
+        layout.gate_up_scale_offset,
+        call.wanted,
+        _WIDE_ROWS,
+        _WIDE_TILE,
+        stored_type,
+        block,
+    )
+    _wide_down_kernel[(triton.cdiv(layout.hidden, _WIDE_ROWS), num_routes)](
+        call.pool,
+        call.slots,
+        call.kinds,
+        call.activated,
+        call.out,
+        call.pool.stride(0),
+        layout.hidden,
+        layout.intermediate,
+        layout.down_offset,
+        layout.down_scale_offset,
+        call.wanted,
+        _WIDE_ROWS,
+        _WIDE_TILE,
+        stored_type,
+        block,
+    )

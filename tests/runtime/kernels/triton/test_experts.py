@@ -6,9 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from runtime.errors import CheckpointError
 from runtime.kernels.torch_ops.experts import ExpertCompute as Twin
-from runtime.kernels.triton_ops.experts import Cut, ExpertCompute, RouteSelection, Tuning
+from runtime.kernels.triton_ops.experts import Cut, Tuning, expert_rows
 from runtime.record import RecordLayout
 from tests.support.random_experts import make_experts
 
@@ -53,7 +52,7 @@ def test_decode_equals_its_twin(fmt: str, hidden: int, intermediate: int, device
     rows = torch.randn(2, hidden)
     slots = torch.tensor([[2, 0], [3, 2]])
     output = poisoned(2, 2, hidden, device=device)
-    result = ExpertCompute(layout, COARSE).decode(pool, slots.to(device), rows.to(device), output=output)
+    result = expert_rows(layout, pool, slots.to(device), rows.to(device), out=output, tuning=COARSE)
     assert result is output
     assert_close(result, Twin(layout).decode(pool.cpu()[:, : layout.record_bytes], slots, rows))
 
@@ -63,7 +62,7 @@ def test_narrow_rows(dtype: torch.dtype, device: torch.device) -> None:
     layout, pool = make_pool("nvfp4", 80, 32, 3, device)
     rows = torch.randn(1, 80).to(dtype)
     slots = torch.tensor([[1, 2, 0]])
-    result = ExpertCompute(layout, COARSE).decode(pool, slots.to(device), rows.to(device))
+    result = expert_rows(layout, pool, slots.to(device), rows.to(device), tuning=COARSE)
     assert_close(result, Twin(layout).decode(pool.cpu()[:, : layout.record_bytes], slots, rows.float()))
 
 
@@ -82,37 +81,36 @@ def test_every_code_and_scale_is_exact(device: torch.device) -> None:
     for column in (7, 8, 100):
         row = torch.zeros(1, 256)
         row[0, column] = 1e-3
-        result = ExpertCompute(layout, COARSE).decode(record[None].to(device), slots.to(device), row.to(device))
+        result = expert_rows(layout, record[None].to(device), slots.to(device), row.to(device), tuning=COARSE)
         assert_close(result, Twin(layout).decode(record[None], slots, row))
 
 
 def test_a_route_without_a_slot_or_not_selected_is_left_alone(device: torch.device) -> None:
     layout, pool = make_pool("nvfp4", 48, 32, 4, device)
-    compute = ExpertCompute(layout, COARSE)
     rows = torch.randn(2, 48, device=device)
     slots = torch.tensor([[3, -1, 0], [1, 0, 2]], dtype=torch.int32, device=device)
     kinds = torch.tensor([[0, 0, 1], [1, 0, 0]], dtype=torch.int8, device=device)
-    whole = compute.decode(pool, slots, rows, output=poisoned(2, 3, 48, device=device))
+    whole = expert_rows(layout, pool, slots, rows, out=poisoned(2, 3, 48, device=device), tuning=COARSE)
     assert whole[0, 1].isnan().all()
     assert not whole[slots >= 0].isnan().any()
     output = poisoned(2, 3, 48, device=device)
-    compute.decode(pool, slots, rows, RouteSelection(kinds, 0), output)
+    expert_rows(layout, pool, slots, rows, kinds, 0, output, COARSE)
     assert output[kinds == 1].isnan().all()
-    compute.decode(pool, slots, rows, RouteSelection(kinds, 1), output)
+    expert_rows(layout, pool, slots, rows, kinds, 1, output, COARSE)
     assert torch.equal(output[slots >= 0], whole[slots >= 0])
 
 
 @pytest.mark.parametrize("fmt", ["nvfp4", "fp8", "bf16"])
 def test_bits_depend_on_nothing_but_row_and_record(fmt: str, device: torch.device) -> None:
     layout, pool = make_pool(fmt, 48, 32, 5, device)
-    compute = ExpertCompute(layout, COARSE)
     rows = torch.randn(4, 48, device=device)
     slots = torch.tensor([[0], [1], [4], [1]], device=device)
-    together = compute.decode(pool, slots, rows)
+    together = expert_rows(layout, pool, slots, rows, tuning=COARSE)
     for row in range(4):
-        assert torch.equal(compute.decode(pool, slots[row : row + 1], rows[row : row + 1])[0], together[row])
+        alone = expert_rows(layout, pool, slots[row : row + 1], rows[row : row + 1], tuning=COARSE)
+        assert torch.equal(alone[0], together[row])
     moved = pool.flip(0).contiguous()
-    assert torch.equal(compute.decode(moved, 4 - slots, rows), together)
+    assert torch.equal(expert_rows(layout, moved, 4 - slots, rows, tuning=COARSE), together)
 
 
 @pytest.mark.parametrize("cut", [Cut(32, 1), Cut(64, 2, unroll=2), Cut(256, 4, stages=3)])
@@ -120,11 +118,13 @@ def test_tuning_leaves_the_bits_alone(cut: Cut, device: torch.device) -> None:
     layout, pool = make_pool("nvfp4", 384, 32, 2, device)
     rows = torch.randn(1, 384, device=device).bfloat16()
     slots = torch.tensor([[1]], device=device)
-    expected = ExpertCompute(layout, COARSE).decode(pool, slots, rows)
+    expected = expert_rows(layout, pool, slots, rows, tuning=COARSE)
     for tuning in (replace(Tuning(), gate_up=cut), replace(Tuning(), down=cut)):
-        assert torch.equal(ExpertCompute(layout, tuning).decode(pool, slots, rows), expected)
+        assert torch.equal(expert_rows(layout, pool, slots, rows, tuning=tuning), expected)
 
 
 def test_nvfp4_widths_that_are_no_multiple_of_16_are_refused() -> None:
-    with pytest.raises(CheckpointError, match=r"48 x 24 don't run on a GPU.*multiples of 16"):
-        ExpertCompute(RecordLayout.build(48, 24, "nvfp4"))
+    layout = RecordLayout.build(48, 24, "nvfp4")
+    pool = torch.empty(1, layout.record_bytes, dtype=torch.uint8)
+    with pytest.raises(ValueError, match=r"48 x 24.*multiples of 16"):
+        expert_rows(layout, pool, torch.zeros(1, 1, dtype=torch.int32), torch.zeros(1, 48))
