@@ -94,6 +94,8 @@ class Message:
     malformed_calls: tuple[MalformedCall, ...] = ()
     tool_name: str = ""
     """Empty for a call that could not be read."""
+    full_result: str = ""
+    """All that a tool returned where `content` is less of it; the model never reads it."""
     tool_status: ToolStatus | Literal[""] = ""
 
 

@@ -128,13 +128,17 @@ class ToolCallStarted:
 
 @dataclass(frozen=True)
 class ToolCallEnded:
-    """`text` is what the model reads of it, sanitised; `status` says how it came about."""
+    """`text` is what the model reads of it, sanitised; `status` says how it came about.
+
+    `full_text` is all of a result of which the model reads less (a summary, its beginning), else ''.
+    """
 
     call_id: str
     call: ToolCall
     status: ToolStatus
     text: str
     seconds: float = 0.0
+    full_text: str = ""
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from pathlib import Path
 
+from app.chat.asides import ask_aside
 from app.chat.context_window import build_context
 from app.chat.engine_start import EngineStarter
 from app.chat.events import (
@@ -20,20 +21,22 @@ from app.chat.events import (
     UserMessageStored,
 )
 from app.chat.side_calls import SideCalls
+from app.chat.summaries import summarise
 from app.chat.titles import find_title
 from app.chat.tool_rounds import Shorten, ToolRounds
 from app.chat.transcript import Transcript
 from app.chat.turn import Turn
 from app.chat.turn_progress import TurnProgress
 from app.engine import Engine
-from app.errors import HotslotError, TurnInProgressError
+from app.errors import HotslotError, SideCallError, TurnInProgressError
 from app.messages import Attachment, Conversation, Message, new_id
 from app.sanitize import clean, clean_line
 from app.settings import Settings
 from app.store.conversations import Store
+from app.tools.registry import ToolError
 from app.tools.toolbox import ToolBox
 from runtime.errors import RequestError
-from runtime.protocol import CountTokens, EngineStats, Generate, Loaded, ToolSchema
+from runtime.protocol import CountTokens, EngineStats, Generate, Loaded, ToolCall, ToolSchema
 
 
 class ChatSession:
@@ -58,7 +61,7 @@ class ChatSession:
         self.model_path = model_path
         self.toolbox = toolbox
         """The tools the model is offered; None: none."""
-        self.shorten_result: Shorten | None = None
+        self.shorten_result: Shorten | None = self._shorten
         """Makes less of a result over MAX_RESULT_CHARS; without it such a result is cut, and says so."""
         self.stats: EngineStats | None = None
         """The engine's last figures; None before its first start."""
@@ -371,8 +374,31 @@ class ChatSession:
                     result.text,
                     tool_name=result.name,
                     tool_status=result.status,
+                    full_result=result.full_text,
                 )
             )
+
+    async def _shorten(self, call: ToolCall, text: str) -> str:
+        loaded = self._starter.loaded
+        assert loaded is not None
+        return await summarise(self.side_calls, call.name, text, loaded.context_limit_tokens, self._conversation_id)
+
+    async def ask_aside(self, question: str) -> str:
+        """The answer of a fresh context to a question of the model's own, for the tool of that name.
+
+        Raises ToolError.
+        """
+        try:
+            answer = await ask_aside(self.side_calls, question, self._conversation_id)
+        except SideCallError as error:
+            raise ToolError(str(error)) from error
+        if not answer:
+            raise ToolError("the question got no answer; ask it in other words")
+        return answer
+
+    @property
+    def _conversation_id(self) -> str:
+        return self.conversation.id if self.conversation is not None else ""
 
     def _start_naming(self) -> None:
         """Ask for a title beside the chat, once for a conversation, where it is still named by its first words."""

@@ -61,6 +61,14 @@ class SideCall:
         return self.state in ("done", "failed", "cancelled")
 
 
+@dataclass(frozen=True)
+class Question:
+    """One of many questions to fresh contexts; `subject` says in a line what it is about."""
+
+    subject: str
+    prompt: str
+
+
 class SideCalls:
     """All side calls of one chat, the last `MOST_LISTED` of them listed. Must be used from one event loop.
 
@@ -126,6 +134,24 @@ class SideCalls:
             raise
         finally:
             del self._asking[call.id]
+
+    async def ask_each(
+        self, kind: SideCallKind, questions: Sequence[Question], max_tokens: int, conversation_id: str = ""
+    ) -> list[str | SideCallError]:
+        """The answers of one long job in order, few asked at once; a question without one has its error there."""
+        is_free = asyncio.Semaphore(MOST_AT_ONCE_OF_ONE_JOB)
+
+        async def ask(question: Question) -> str | SideCallError:
+            async with is_free:
+                messages = (ChatMessage("user", question.prompt),)
+                try:
+                    return await self.ask(kind, question.subject, messages, max_tokens, conversation_id)
+                except SideCallError as error:
+                    return error
+
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(ask(question)) for question in questions]
+        return [task.result() for task in tasks]
 
     def cancel(self, side_call_id: str) -> None:
         """Stop one; what is over or unknown is ignored."""

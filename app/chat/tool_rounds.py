@@ -21,7 +21,7 @@ from app.chat.events import (
     TurnEvent,
 )
 from app.chat.turn import Answer
-from app.errors import HotslotError
+from app.errors import HotslotError, SideCallError
 from app.messages import ToolStatus
 from app.sanitize import clean, clean_line
 from app.tools.arguments import check_arguments
@@ -38,22 +38,26 @@ MAX_CALLS_A_ROUND = 8
 MAX_FRUITLESS_ROUNDS = 2
 """Rounds in a row without a call that could be run, after which the model may still try again."""
 MAX_RESULT_CHARS = 12_000
-"""Of one result; where a front end can shorten results by a side call, longer ones are, else they are cut visibly."""
+"""Of one result; longer ones are shortened by side calls where that is possible, else they are cut visibly."""
 
 DENIED = "The user did not allow this call."
 CANCELLED = "Error: cancelled by the user"
 Result = TypeVar("Result")
 Shorten = Callable[[ToolCall, str], Awaitable[str]]
-"""Makes less than MAX_RESULT_CHARS of a long result. Raises HotslotError where it can't."""
+"""Makes less than MAX_RESULT_CHARS of a long result. Raises SideCallError where it can't."""
 
 
 @dataclass(frozen=True)
 class ToolResult:
-    """What the model reads of one call; `name` is '' for a call that could not be read."""
+    """What the model reads of one call; `name` is '' for a call that could not be read.
+
+    `full_text` is all of a result of which the model reads less, else ''.
+    """
 
     name: str
     status: ToolStatus
     text: str
+    full_text: str = ""
 
 
 class ToolRounds:
@@ -109,7 +113,7 @@ class ToolRounds:
                 async for event in events:
                     if isinstance(event, ToolCallEnded):
                         num_usable += event.status in ("done", "failed")
-                        self._results.append(ToolResult(call.name, event.status, event.text))
+                        self._results.append(ToolResult(call.name, event.status, event.text, event.full_text))
                     yield event
         for malformed in answer.malformed_calls:
             self._results.append(ToolResult("", "rejected", f"Error: the call can't be read: {malformed.reason}"))
@@ -117,6 +121,7 @@ class ToolRounds:
 
     async def _run_call(self, call_id: str, call: ToolCall, place: int) -> AsyncGenerator[TurnEvent, None]:
         began_s = time.monotonic()
+        full_text = ""
         status: ToolStatus = "rejected"
         try:
             tool = self._admit(call, place)
@@ -129,7 +134,8 @@ class ToolRounds:
             if verdict == "allow":
                 began_s = time.monotonic()
                 yield ToolCallStarted(call_id, call)
-                text, status = await self._finish(call, tool, scope), "done"
+                full_text = clean(await self._wait(tool.run(call.arguments, scope)))
+                text, status = await self._readable(call, full_text), "done"
             else:
                 text, status = DENIED, "denied"
         except HotslotError as error:
@@ -141,7 +147,8 @@ class ToolRounds:
         except Exception as error:
             # A tool may have a bug of its own; the chat goes on, and both sides are told.
             text = f"Error: the tool broke ({type(error).__name__})"
-        yield ToolCallEnded(call_id, call, status, text, time.monotonic() - began_s)
+        full_text = full_text if full_text != text else ""
+        yield ToolCallEnded(call_id, call, status, text, time.monotonic() - began_s, full_text)
 
     def _admit(self, call: ToolCall, place: int) -> Tool:
         """The tool of a call that may be considered. Raises ToolError."""
@@ -177,13 +184,14 @@ class ToolRounds:
             self._toolbox.permissions.remember(scope.permission, folder, decision)
         return decision
 
-    async def _finish(self, call: ToolCall, tool: Tool, scope: Scope) -> str:
-        """The result as the model reads it. Raises HotslotError."""
-        text = clean(await self._wait(tool.run(call.arguments, scope)))
-        if len(text) <= MAX_RESULT_CHARS:
-            return text
-        if self._shorten is not None:
-            text = clean(await self._wait(self._shorten(call, text)))
+    async def _readable(self, call: ToolCall, text: str) -> str:
+        """The result as the model reads it: all of it, less of it, or its beginning."""
+        if len(text) > MAX_RESULT_CHARS and self._shorten is not None:
+            try:
+                text = clean(await self._wait(self._shorten(call, text)))
+            except SideCallError:
+                # It is listed there with its error; the turn goes on with the beginning of the result.
+                return _cut(text)
         return text if len(text) <= MAX_RESULT_CHARS else _cut(text)
 
     async def _wait(self, work: Awaitable[Result]) -> Result:

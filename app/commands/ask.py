@@ -27,7 +27,7 @@ from app.chat.events import (
 from app.chat.session import ChatSession
 from app.commands.context import CommandContext
 from app.commands.options import add_chat_options, add_engine_options, add_model_option, parse_output_path
-from app.commands.tool_options import add_tool_options, make_toolbox
+from app.commands.tool_options import add_tool_options, make_toolbox, offer_asides
 from app.console import Console
 from app.engine import LocalEngine
 from app.messages import Attachment
@@ -101,6 +101,7 @@ async def _ask(
 ) -> int:
     engine = LocalEngine(context.locations.engine_log_file)
     session = ChatSession(engine, Store.in_memory(), context.settings, model_path, toolbox=toolbox)
+    offer_asides(toolbox, session)
     printer = _Printer(context.console, is_json, runs_tools=toolbox is not None)
     try:
         with _interrupt_cancels(session):

@@ -4,6 +4,8 @@ import argparse
 from collections.abc import Iterable
 from pathlib import Path
 
+from app.chat.session import ChatSession
+from app.tools.given_tools import ask_aside_tool
 from app.tools.permissions import Decision, PermissionRule
 from app.tools.registry import ORDER, ToolError, ToolRegistry
 from app.tools.toolbox import Permissions, ToolBox
@@ -52,6 +54,12 @@ def make_toolbox(arguments: argparse.Namespace) -> ToolBox | None:
         raise UsageError(f"--root: {error}.") from None
     tools = [tool for tool in built_in_tools(folders) if tool.name in named]
     return ToolBox(ToolRegistry(*tools), Permissions(rules=rules, otherwise="deny"))
+
+
+def offer_asides(toolbox: ToolBox | None, session: ChatSession) -> None:
+    """Add the tool that asks a fresh context, where it was named."""
+    if toolbox is not None and any(rule.permission == "ask_aside" for rule in toolbox.permissions.rules):
+        toolbox.registry.add(ask_aside_tool(session.ask_aside))
 
 
 def _rules(names: Iterable[str], decision: Decision) -> list[PermissionRule]:

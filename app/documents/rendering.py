@@ -21,8 +21,13 @@ def shown_text(document: Attachment) -> str:
 
 def fenced(document: Attachment) -> str:
     """It between fences that nothing in it can close, under the document's name."""
-    body = shown_text(document).rstrip("\n")
-    longest = max((len(run) for run in re.findall(r"`{3,}", body)), default=2)
-    fence = "`" * (longest + 1)
     label = _LABELS[document.reading.mode] if document.reading else ""
-    return f"File {document.name}{label}:\n{fence}\n{body}\n{fence}"
+    return fence(f"File {document.name}{label}:", shown_text(document))
+
+
+def fence(title: str, text: str) -> str:
+    """A text between fences that nothing in it can close, under its title."""
+    body = text.rstrip("\n")
+    longest = max((len(run) for run in re.findall(r"`{3,}", body)), default=2)
+    marks = "`" * (longest + 1)
+    return f"{title}\n{marks}\n{body}\n{marks}"

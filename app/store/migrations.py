@@ -101,4 +101,5 @@ MIGRATIONS: tuple[Migration, ...] = (
             END""",
         ),
     ),
+    Migration("full-tool-results", ("ALTER TABLE messages ADD COLUMN full_result TEXT NOT NULL DEFAULT ''",)),
 )

@@ -28,6 +28,7 @@ MESSAGE_COLUMNS = (
     "malformed_calls",
     "tool_name",
     "tool_status",
+    "full_result",
 )
 
 

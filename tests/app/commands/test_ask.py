@@ -115,6 +115,15 @@ def test_allowed_tool_runs_and_the_answer_uses_it(run_ask: Any) -> None:
     assert engine.requests[1].messages[-1].content == "437"
 
 
+def test_allowed_aside_asks_a_fresh_context(run_ask: Any) -> None:
+    script = (Call("ask_aside", {"question": "Can penguins fly?"}),)
+    status, out, _, engine = run_ask(script, "--allow", "ask_aside", "ask aside", then=[(Say("No."),)])
+    assert (status, out) == (0, "No.\n")
+    assert [tool.name for tool in engine.requests[0].tools] == ["ask_aside"]
+    assert [request.messages[0].content for request in engine.side_requests] == ["Can penguins fly?"]
+    assert engine.requests[1].messages[-1].content.startswith("Error: the question got no answer")
+
+
 @pytest.mark.parametrize("flags", [["--deny", "calculator"], ["--allow", "all", "--deny", "calculator"]])
 def test_tool_that_is_not_allowed_is_denied(run_ask: Any, flags: list[str]) -> None:
     status, out, err, engine = run_ask(CALCULATION, *flags, "what is 23*19?", then=[(Say("No."),)])

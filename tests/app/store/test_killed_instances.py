@@ -40,7 +40,7 @@ def killed_writers(database: Path, conversation_id: str, rng: random.Random) -> 
     return ids
 
 
-@pytest.mark.parametrize("num_rounds", [20, pytest.param(100, marks=pytest.mark.long)])
+@pytest.mark.parametrize("num_rounds", [20, pytest.param(100, marks=[pytest.mark.long, pytest.mark.timeout(600)])])
 def test_killed_instances_lose_nothing_they_told_as_stored(tmp_path: Path, num_rounds: int) -> None:
     database = tmp_path / "hotslot.db"
     store = Store.open(database)
