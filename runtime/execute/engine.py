@@ -11,6 +11,7 @@ import torch
 
 from runtime.errors import EngineError, HotslotError, RequestError
 from runtime.execute.load import LoadedModel, load_model
+from runtime.execute.placement import Placement
 from runtime.execute.work import Work
 from runtime.protocol import (
     Cancel,
@@ -39,8 +40,10 @@ _logger = logging.getLogger("hotslot.engine")
 class Engine:
     """One model and the requests it works on. `step` computes at most one chunk or one token of each."""
 
-    def __init__(self, send: Callable[[Event], None]) -> None:
+    def __init__(self, send: Callable[[Event], None], placement: Placement | None = None) -> None:
+        """`placement` overrides the device's own number formats and path."""
         self._send = send
+        self._placement = placement
         self._base_bytes = resident_bytes(), library_bytes()
         self._model: LoadedModel | None = None
         self._work: dict[str, Work] = {}
@@ -88,7 +91,7 @@ class Engine:
         try:
             if self._model is not None:
                 raise EngineError("This engine has a model already; start another one.")
-            self._model = load_model(command.options, self._base_bytes, self._send)
+            self._model = load_model(command.options, self._base_bytes, self._send, self._placement)
         except HotslotError as error:
             self._send(LoadFailed(str(error), type(error).__name__))
         except Exception as error:

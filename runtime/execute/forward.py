@@ -5,8 +5,11 @@ import torch
 from runtime.cache.page_pool import PagePool
 from runtime.cache.sequence_cache import CacheMoves
 from runtime.cache.state_pool import StatePool
+from runtime.execute.decode_graph import DecodeSteps
 from runtime.execute.step_inputs import build_step_inputs
+from runtime.execute.streams import DecodeStreams
 from runtime.execute.threads import ThreadPlan
+from runtime.experts.device_routed import DeviceExperts
 from runtime.experts.routed import SlotExperts
 from runtime.layers.decoder import Decoder
 from runtime.schedule.step_plan import StepPlan
@@ -20,9 +23,11 @@ class Forward:
         decoder: Decoder,
         pages: PagePool,
         states: StatePool,
-        experts: SlotExperts,
+        experts: SlotExperts | DeviceExperts,
         device: torch.device,
         threads: ThreadPlan,
+        decode_steps: DecodeSteps | None = None,
+        streams: DecodeStreams | None = None,
     ) -> None:
         self._decoder = decoder
         self._pages = pages
@@ -30,13 +35,26 @@ class Forward:
         self._experts = experts
         self._device = device
         self._threads = threads
+        self._decode_steps = decode_steps
+        self._streams = streams
 
     @torch.inference_mode()
     def run(self, plan: StepPlan) -> torch.Tensor:
-        """Logits fp32 [rows, vocab] of the tokens the plan wants, in its order."""
+        """Logits fp32 [rows, vocab] of the tokens the plan wants, in its order. Waits for the device."""
         self._use_threads(self._threads.of_step(plan.num_tokens))
+        if self._streams is None:
+            return self._run(plan)
+        # Everything runs on decode's compute stream: moves, chunks and steps follow each other.
+        with torch.cuda.stream(self._streams.compute):
+            logits = self._run(plan)
+            self._streams.compute.synchronize()
+        return logits
+
+    def _run(self, plan: StepPlan) -> torch.Tensor:
         for moves in plan.moves:
             self._move(moves)
+        if plan.is_decode and self._decode_steps is not None:
+            return self._decode_steps.run(plan)
         if plan.is_decode:
             self._experts.begin_step()
         step = build_step_inputs(plan, self._device)

@@ -20,19 +20,23 @@ from runtime.checkpoint.tensors import TensorSource
 from runtime.errors import UsageError
 from runtime.execute import overlap
 from runtime.execute.admission import Admission
+from runtime.execute.device_memory import CudaMemory, Memory, PlannedMemory, start_cuda
+from runtime.execute.device_path import DevicePath, build_device_path, build_experts
 from runtime.execute.forward import Forward
-from runtime.execute.loaded_model import DeviceMemory, LoadedModel
+from runtime.execute.loaded_model import LoadedModel
+from runtime.execute.placement import Placement
 from runtime.execute.progress import LoadProgress
 from runtime.execute.sampling_defaults import read_sampling_defaults
 from runtime.execute.threads import ThreadPlan
 from runtime.execute.tracing import Tracing
 from runtime.execute.warm_up import grow_heap, warm_up
+from runtime.experts.device_routed import DeviceExperts
 from runtime.experts.routed import SlotExperts
 from runtime.experts.store import PinnedStore
 from runtime.kernels.torch_ops.experts import ExpertCompute
 from runtime.layers.decoder import Decoder
 from runtime.memory.budget import plan
-from runtime.memory.budget_plan import BudgetPlan
+from runtime.memory.budget_plan import BudgetPlan, Machine
 from runtime.memory.probe import probe_machine
 from runtime.memory.sizes import LOGITS_TILE_BYTES, scores_bytes
 from runtime.options import EngineOptions, SamplingOptions
@@ -46,33 +50,50 @@ from runtime.text.tokenizer import FILE_NAME as TOKENIZER_FILE
 from runtime.text.tokenizer import Tokenizer
 
 END_OF_TURN = "<|im_end|>"
-_RESIDUAL_DTYPES = {"auto": torch.float32, "fp32": torch.float64}
-"""Of `EngineOptions.dtype` on a CPU; whatever else it holds dense is fp32."""
 _logger = logging.getLogger("hotslot.engine")
 
 
-def load_model(options: EngineOptions, base_bytes: tuple[int, int], send: Callable[[Event], None]) -> LoadedModel:
+def load_model(
+    options: EngineOptions,
+    base_bytes: tuple[int, int],
+    send: Callable[[Event], None],
+    placement: Placement | None = None,
+) -> LoadedModel:
     """Load the options' model. `base_bytes` are what this process held before, and what of it is mapped from libraries.
 
-    Raises CheckpointError for a folder that can't be used, BudgetError for a machine it does not fit, UsageError for
-    options that no model could be loaded with.
+    `placement` overrides the device's own. Raises CheckpointError for a folder that can't be used, BudgetError for a
+    machine it does not fit, UsageError for options that no model could be loaded with.
     """
     started_s = time.monotonic()
     _check(options)
     progress = LoadProgress(send)
     folder = _open_folder(options.model_path, progress)
     spec = folder.checkpoint.spec
-    machine = probe_machine(replace(options, device="cpu"), *base_bytes)
+    machine, notice = _usable_machine(options, base_bytes)
     budget = plan(spec, machine, options).require()
+    context_bytes = start_cuda(machine.vram_free_bytes) if machine.device == "cuda" else 0
+    placement = placement or Placement.of(machine.device, options.dtype)
     threads = ThreadPlan.build(spec, machine.num_cores, options.num_threads)
     torch.set_num_threads(threads.prefill)
-    decoder, experts = _Weights(folder.checkpoint, budget, options, progress).load()
-    device = torch.device(machine.device)
-    pages = PagePool(spec, budget.num_pages, device, torch.float32)
+    decoder, experts = _Weights(folder.checkpoint, budget, options, progress, placement).load()
+    device = placement.device
+    pages = PagePool(spec, budget.num_pages, device, placement.kv)
     states = StatePool(spec, budget.num_state_rows, device)
-    forward = Forward(decoder, pages, states, experts, device, threads)
+    decision = overlap.applies(
+        options.overlap, device.type, is_decode=True, num_gpus=1, experts_on_gpu=placement.decodes_on_device
+    )
+    device_path: DevicePath | None = None
+    if isinstance(experts, DeviceExperts):
+        device_path = build_device_path(decoder, pages, states, experts, budget, placement, decision)
+        decision = device_path.decision
+    decode_steps = None if device_path is None else device_path.steps
+    streams = None if device_path is None else device_path.streams
+    forward = Forward(decoder, pages, states, experts, device, threads, decode_steps, streams)
     _warm_up(forward, experts, spec, options, budget, progress)
     held_bytes = decoder.dense_bytes + experts.pool.nbytes + pages.num_bytes + states.num_bytes
+    memory: Memory = PlannedMemory(budget.limit_bytes, held_bytes + budget.workspace_bytes)
+    if device.type == "cuda":
+        memory = CudaMemory(budget.limit_bytes, context_bytes)
     load_s = time.monotonic() - started_s
     if folder.checkpoint.notice is not None:
         _logger.warning("%s", folder.checkpoint.notice)
@@ -80,31 +101,43 @@ def load_model(options: EngineOptions, base_bytes: tuple[int, int], send: Callab
     return LoadedModel(
         spec=spec,
         options=options,
-        device_name=machine.device,
+        device_name=device.type,
         context_tokens=budget.context_tokens,
         forward=forward,
         experts=experts,
         scheduler=Scheduler(SequenceCache(budget.num_pages, budget.num_state_rows), options.chunk_tokens),
         admission=folder.admission(budget.context_tokens),
-        memory=DeviceMemory(budget.limit_bytes, held_bytes + budget.workspace_bytes),
-        overlap=overlap.applies(options.overlap, machine.device, is_decode=True, num_gpus=0, experts_on_gpu=False),
+        memory=memory,
+        overlap=decision,
         tokenizer=folder.tokenizer,
         template=folder.template,
         default_sampling=folder.default_sampling,
         load_s=load_s,
         meter=Meter(),
-        tracing=Tracing(spec, experts),
-        notice=folder.checkpoint.notice or "",
+        tracing=Tracing(spec, experts, decode_steps),
+        notice=" ".join(filter(None, (folder.checkpoint.notice, notice))),
     )
 
 
 def _check(options: EngineOptions) -> None:
-    if options.device == "cuda":
-        raise UsageError("This release computes on the CPU only; leave the device at auto or set it to cpu.")
     if options.chunk_tokens < 1:
         raise UsageError(f"A prefill step of {options.chunk_tokens} tokens makes no progress; use 1 or more.")
     if options.num_threads is not None and options.num_threads < 1:
         raise UsageError(f"{options.num_threads} threads can't compute; use 1 or more.")
+
+
+def _usable_machine(options: EngineOptions, base_bytes: tuple[int, int]) -> tuple[Machine, str]:
+    """The machine, and what to say about it: a GPU is used only by a torch that was built for it.
+
+    Raises UsageError where one is asked for in vain.
+    """
+    machine = probe_machine(options, *base_bytes)
+    if machine.device == "cpu" or torch.cuda.is_available():
+        return machine, ""
+    problem = f"torch {torch.__version__} can't use the GPU: install a torch built for CUDA, or check its driver"
+    if options.device == "cuda":
+        raise UsageError(f"{problem}; or set --device cpu.")
+    return probe_machine(replace(options, device="cpu"), *base_bytes), f"{problem}. Computing on the CPU."
 
 
 @dataclass(frozen=True)
@@ -140,15 +173,21 @@ class _Weights:
     """Reads dense weights and experts from the mapped files, which are let go afterwards."""
 
     def __init__(
-        self, checkpoint: Checkpoint, budget: BudgetPlan, options: EngineOptions, progress: LoadProgress
+        self,
+        checkpoint: Checkpoint,
+        budget: BudgetPlan,
+        options: EngineOptions,
+        progress: LoadProgress,
+        placement: Placement,
     ) -> None:
         self._checkpoint = checkpoint
         self._source = TensorSource(checkpoint.files)
         self._budget = budget
         self._options = options
         self._progress = progress
+        self._placement = placement
 
-    def load(self) -> tuple[Decoder, SlotExperts]:
+    def load(self) -> tuple[Decoder, SlotExperts | DeviceExperts]:
         decoder, experts = self._dense(), self._experts()
         self._source.release_pages()
         return decoder, experts
@@ -160,16 +199,16 @@ class _Weights:
             self._checkpoint.spec,
             self._source,
             self._checkpoint.names,
-            self._budget.device,
-            torch.float32,
+            self._placement.device,
+            self._placement.weights,
             self._budget.is_ngram_table_mapped,
             lambda done_bytes: self._progress.report("dense", min(done_bytes, total_bytes - 1), total_bytes),
-            _RESIDUAL_DTYPES[self._options.dtype],
+            self._placement.residual_weights,
         )
         self._progress.report("dense", total_bytes, total_bytes)
         return decoder
 
-    def _experts(self) -> SlotExperts:
+    def _experts(self) -> SlotExperts | DeviceExperts:
         spec, layouts = self._checkpoint.spec, RecordLayout.of_layers(self._checkpoint.spec)
 
         def report(done_bytes: int, total_bytes: int) -> None:
@@ -177,24 +216,30 @@ class _Weights:
 
         source = ExpertSource(self._source, spec, self._checkpoint.names)
         store = PinnedStore.fill(source, layouts, spec.moe.num_experts, report)
-        computes = {layout: ExpertCompute(layout) for layout in set(layouts)}
         self._progress.report("slots", 0, self._budget.slots_bytes)
-        experts = SlotExperts.build(
+        experts = self._in_slots(store)
+        self._progress.report("slots", self._budget.slots_bytes, self._budget.slots_bytes)
+        return experts
+
+    def _in_slots(self, store: PinnedStore) -> SlotExperts | DeviceExperts:
+        spec, layouts = self._checkpoint.spec, store.layouts
+        if self._placement.decodes_on_device:
+            return build_experts(spec, store, self._budget, self._options, self._placement)
+        computes = {layout: ExpertCompute(layout) for layout in set(layouts)}
+        return SlotExperts.build(
             store,
             [computes[layout] for layout in layouts],
             num_slots=self._budget.num_slots,
             num_choices=spec.moe.num_experts_per_token,
             policy=self._options.policy,
             num_ring_slots=self._budget.num_ring_slots,
-            device=self._budget.device,
+            device=self._placement.device,
         )
-        self._progress.report("slots", self._budget.slots_bytes, self._budget.slots_bytes)
-        return experts
 
 
 def _warm_up(
     forward: Forward,
-    experts: SlotExperts,
+    experts: SlotExperts | DeviceExperts,
     spec: ModelSpec,
     options: EngineOptions,
     budget: BudgetPlan,
@@ -203,7 +248,8 @@ def _warm_up(
     """The first answer pays for no lazy initialisation, and finds every slot empty."""
     progress.report("warmup", 0, 1)
     scores = scores_bytes(spec, options.chunk_tokens, budget.context_tokens, is_sparse_gathered=False)
-    grow_heap(budget.workspace_bytes - scores)
+    if budget.device == "cpu":
+        grow_heap(budget.workspace_bytes - scores)
     warm_up(forward, options.chunk_tokens, budget.context_tokens, LOGITS_TILE_BYTES // (4 * spec.vocab_size))
     experts.clear()
     progress.report("warmup", 1, 1)

@@ -3,9 +3,11 @@
 from dataclasses import dataclass
 
 from runtime.execute.admission import Admission
+from runtime.execute.device_memory import Memory
 from runtime.execute.forward import Forward
 from runtime.execute.overlap import OverlapDecision
 from runtime.execute.tracing import Tracing
+from runtime.experts.device_routed import DeviceExperts
 from runtime.experts.routed import SlotExperts
 from runtime.options import EngineOptions, SamplingOptions
 from runtime.protocol import EngineStats, Loaded
@@ -18,15 +20,6 @@ from runtime.text.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True)
-class DeviceMemory:
-    """What the engine holds where the experts' slots are, and the most it may hold (None: no limit)."""
-
-    limit_bytes: int | None
-    used_bytes: int
-    """Its tensors as they were allocated, and the workspace that steps may take."""
-
-
-@dataclass(frozen=True)
 class LoadedModel:
     """Everything one loaded model consists of."""
 
@@ -35,10 +28,10 @@ class LoadedModel:
     device_name: str
     context_tokens: int
     forward: Forward
-    experts: SlotExperts
+    experts: SlotExperts | DeviceExperts
     scheduler: Scheduler
     admission: Admission
-    memory: DeviceMemory
+    memory: Memory
     overlap: OverlapDecision
     tokenizer: Tokenizer | None
     template: ChatTemplate | None

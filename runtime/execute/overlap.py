@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 OverlapLevel = Literal["off", "shared", "resident"]
+LEVELS: tuple[OverlapLevel, ...] = ("off", "shared", "resident")
 
 
 @dataclass(frozen=True)

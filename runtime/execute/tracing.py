@@ -3,6 +3,8 @@
 from pathlib import Path
 
 from runtime.errors import RequestError
+from runtime.execute.decode_graph import DecodeSteps
+from runtime.experts.device_routed import DeviceExperts
 from runtime.experts.routed import SlotExperts
 from runtime.experts.trace import TraceFacts
 from runtime.experts.trace_writer import TraceWriter
@@ -13,9 +15,12 @@ from runtime.spec import ModelSpec
 class Tracing:
     """The recorder of a model's experts, while there is one."""
 
-    def __init__(self, spec: ModelSpec, experts: SlotExperts) -> None:
+    def __init__(
+        self, spec: ModelSpec, experts: SlotExperts | DeviceExperts, decode_steps: DecodeSteps | None = None
+    ) -> None:
         self._facts = TraceFacts(spec.name, spec.num_layers, spec.moe.num_experts, spec.moe.num_experts_per_token)
         self._experts = experts
+        self._decode_steps = decode_steps
         self._writer: TraceWriter | None = None
 
     def start(self, command: StartTrace) -> TraceStarted:
@@ -23,6 +28,8 @@ class Tracing:
         if self._writer is not None:
             raise RequestError("A trace is being recorded already; save it first.")
         self._writer = self._experts.recorder = TraceWriter(Path(command.path), self._facts)
+        if self._decode_steps is not None:
+            self._decode_steps.record_routing(True)
         return TraceStarted(command.request_id)
 
     def stop(self, command: StopTrace) -> TraceSaved:
@@ -31,5 +38,7 @@ class Tracing:
         if writer is None:
             raise RequestError("No trace is being recorded; start one first.")
         self._experts.recorder = None
+        if self._decode_steps is not None:
+            self._decode_steps.record_routing(False)
         writer.save()
         return TraceSaved(command.request_id, writer.num_steps)

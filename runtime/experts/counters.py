@@ -31,6 +31,12 @@ class SlotCounters:
         self._step_routed += num_routed
         self._step_missed += num_missed
 
+    def note_step(self, num_routed: int, num_missed: int, num_missed_bytes: int) -> None:
+        """A whole step that a device counted."""
+        self.begin_step()
+        self.note(num_routed, num_missed)
+        self.num_missed_bytes += num_missed_bytes
+
     @property
     def hit_rate(self) -> float | None:
         """1 - missed / routed over the last 64 tokens, the one in progress included; None before the first."""

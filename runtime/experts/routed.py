@@ -4,7 +4,7 @@ A result's bits don't depend on slots, policy, hits or ring. Decode counts as us
 where they are, fills slots that are still empty, and streams the others through the ring.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
@@ -13,16 +13,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from runtime.experts.policy import make_policy
-from runtime.experts.slot_cache import EMPTY, SlotCache
+from runtime.experts.slot_cache import SlotCache
 from runtime.experts.store import ExpertStore
+from runtime.experts.streamed import GroupCompute, StreamedExperts
 
 
-class ExpertCompute(Protocol):
+class ExpertCompute(GroupCompute, Protocol):
     """The op: `runtime.kernels.torch_ops.experts.ExpertCompute` is its specification."""
 
     def decode(self, pool: Tensor, slots: Tensor, hidden: Tensor) -> Tensor: ...
-
-    def groups(self, pool: Tensor, slots: list[int], routes: list[Tensor], hidden: Tensor, output: Tensor) -> None: ...
 
 
 class RoutingRecorder(Protocol):
@@ -49,6 +48,7 @@ class SlotExperts:
         """Told of every routing while it is set."""
         # What each layer sees of the pool: the bytes of its own records.
         self._pools = [pool[:, : layout.record_bytes] for layout in store.layouts]
+        self._streamed = StreamedExperts(store, cache, self._pools, computes)
 
     @classmethod
     def build(
@@ -104,7 +104,10 @@ class SlotExperts:
         hidden = hidden.float()
         if is_decode:
             return self._decode(layer, hidden, expert_ids, router_logits)
-        return self._prefill(layer, hidden, expert_ids)
+        rows, experts = self._streamed.run(layer, hidden, expert_ids)
+        if self.recorder is not None:
+            self.recorder.prefill(layer, experts)
+        return rows
 
     def check_integrity(self) -> None:
         """Raise AssertionError unless the slot map is sound and every slot holds the bytes of its expert."""
@@ -119,48 +122,5 @@ class SlotExperts:
             self.recorder.decode(layer, ids, logits)
         plan = self.cache.ensure(layer, ids, logits)
         for expert, slot in plan.missed:
-            self._copy(layer, expert, slot)
+            self._streamed.copy(layer, expert, slot)
         return self._computes[layer].decode(self._pools[layer], torch.from_numpy(plan.slots), hidden)
-
-    def _prefill(self, layer: int, hidden: Tensor, expert_ids: Tensor) -> Tensor:
-        num_tokens, num_choices = expert_ids.shape
-        output = torch.empty(num_tokens * num_choices, hidden.shape[1], device=hidden.device)
-        experts, routes = _routes_by_expert(expert_ids)
-        for group, slots in self._groups(layer, experts):
-            self._computes[layer].groups(self._pools[layer], slots, [routes[i] for i in group], hidden, output)
-        return output.view(num_tokens, num_choices, -1)
-
-    def _groups(self, layer: int, experts: list[int]) -> Iterator[tuple[list[int], list[int]]]:
-        """(positions in `experts`, their slots), each group ready to be computed before the next is asked for."""
-        if self.recorder is not None:
-            self.recorder.prefill(layer, experts)
-        missing = [expert for expert in experts if self._slot(layer, expert) == EMPTY]
-        for expert, slot in self.cache.place(layer, missing):
-            self._copy(layer, expert, slot)
-        slots = [self._slot(layer, expert) for expert in experts]
-        resident = [i for i, slot in enumerate(slots) if slot != EMPTY]
-        if resident:
-            yield resident, [slots[i] for i in resident]
-        streamed = [i for i, slot in enumerate(slots) if slot == EMPTY]
-        ring = list(self.cache.ring)
-        for start in range(0, len(streamed), len(ring)):
-            group = streamed[start : start + len(ring)]
-            for i, slot in zip(group, ring, strict=False):
-                self._copy(layer, experts[i], slot)
-            yield group, ring[: len(group)]
-
-    def _slot(self, layer: int, expert: int) -> int:
-        return int(self.cache.slots_of(layer, np.array(expert)))
-
-    def _copy(self, layer: int, expert: int, slot: int) -> None:
-        self._pools[layer][slot].copy_(self.store.record(layer, expert))
-
-
-def _routes_by_expert(expert_ids: Tensor) -> tuple[list[int], list[Tensor]]:
-    """Distinct experts, most routed first, and the flat route numbers of each in ascending order."""
-    flat = expert_ids.flatten()
-    order = torch.argsort(flat, stable=True)
-    experts, counts = torch.unique_consecutive(flat[order], return_counts=True)
-    by_count = torch.argsort(counts, descending=True, stable=True).tolist()
-    routes = order.split(counts.tolist())
-    return [int(experts[i]) for i in by_count], [routes[i] for i in by_count]

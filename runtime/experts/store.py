@@ -7,9 +7,12 @@ import torch
 from torch import Tensor
 
 from runtime.checkpoint.expert_source import ExpertTensors
+from runtime.errors import EngineError
 from runtime.experts.packing import check_layout, pack_record
 from runtime.record import RecordLayout
 
+_PORTABLE = 1
+"""cudaHostRegisterPortable: locked for every context of the process."""
 ProgressCallback = Callable[[int, int], None]
 """Called with (done bytes, total bytes); may raise to cancel the work."""
 
@@ -79,6 +82,24 @@ class PinnedStore:
     def record(self, layer: int, expert: int) -> Tensor:
         """uint8 [record_bytes], not to be written."""
         return self._banks[layer][expert]
+
+    def bank(self, layer: int) -> Tensor:
+        """uint8 [num_experts, record_bytes], not to be written."""
+        return self._banks[layer]
+
+    def pin(self) -> None:
+        """Page-lock every bank, so that a GPU reads it where it lies. After filling: locked pages are slow to fill.
+
+        Raises EngineError where the system refuses.
+        """
+        for bank in {bank.data_ptr(): bank for bank in self._banks}.values():
+            status = int(torch.cuda.cudart().cudaHostRegister(bank.data_ptr(), bank.nbytes, _PORTABLE))
+            if status:
+                raise EngineError(
+                    f"{bank.nbytes >> 20} MiB of host memory can't be page-locked for the GPU (CUDA error {status}); "
+                    "close other programs, raise the limit of locked memory (`hotslot doctor` shows it), or set "
+                    "--device cpu."
+                )
 
     @property
     def num_bytes(self) -> int:

@@ -1,23 +1,28 @@
 """The ops table: one name per op, and which implementation runs it. `torch_ops` is the specification of every op."""
 
+import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
 import torch
+from torch import Tensor
 
+from runtime.errors import EngineError
 from runtime.kernels.torch_ops import (
     attention,
     attention_rows,
     conv,
     delta_rule,
+    experts,
     hyper_connection,
     linear,
     ngram,
     norms,
     rotary,
     router,
+    slots,
 )
 
 Op = Callable[..., Any]
@@ -56,6 +61,10 @@ class Ops:
     ngram_gate: Op
     route: Op
     combine_routes: Op
+    begin_step: Op
+    ensure: Op
+    copy_missed: Op
+    expert_rows: Op
 
 
 _TORCH_OPS = Ops(
@@ -87,11 +96,64 @@ _TORCH_OPS = Ops(
     ngram_gate=ngram.ngram_gate,
     route=router.route,
     combine_routes=router.combine_routes,
+    begin_step=slots.begin_step,
+    ensure=slots.ensure,
+    copy_missed=slots.copy_missed,
+    expert_rows=experts.expert_rows,
 )
+
+
+_LINEAR_WIDTH = 16
+"""A product in Triton takes widths that are multiples of it."""
+_logger = logging.getLogger("hotslot.engine")
 
 
 @lru_cache(maxsize=4)
 def select_ops(device: torch.device | str) -> Ops:
-    """The ops of a device. Torch's own run on all of them."""
-    torch.device(device)
-    return _TORCH_OPS
+    """The ops of a device. Torch's own run on all of them; a GPU has kernels for most of what a decode step does.
+
+    Raises EngineError where a GPU is asked for and Triton can't be loaded.
+    """
+    return triton_ops() if torch.device(device).type == "cuda" else _TORCH_OPS
+
+
+@lru_cache(maxsize=1)
+def triton_ops() -> Ops:
+    """The kernels, and torch's ops for the rest: long chunks, and shapes that a kernel does not take."""
+    try:
+        # Triton is a part of torch's CUDA builds and of no other; a CPU must not wait for its import either.
+        from runtime.kernels.triton_ops import dense, hyper_connection, norms, rotary, router
+    except ImportError as error:
+        raise EngineError(
+            f"Triton can't be loaded ({error}); install the triton that belongs to this torch, or set --device cpu."
+        ) from error
+    return replace(
+        _TORCH_OPS,
+        linear=_for_few_rows(dense.linear, linear.linear),
+        rms_norm=norms.rms_norm,
+        gated_rms_norm=norms.gated_rms_norm,
+        mix_streams=_for_few_rows(hyper_connection.mix_streams, _TORCH_OPS.mix_streams),
+        inject_output=hyper_connection.inject_output,
+        rotate=rotary.rotate,
+        route=router.route,
+    )
+
+
+def _for_few_rows(kernel: Op, general: Op) -> Op:
+    """`kernel` for the rows of a decode step, `general` for more, and for matrices of a width that it does not take."""
+
+    def op(x: Tensor, *arguments: Any) -> Any:
+        if not 0 < x.shape[0] <= linear.MOST_ROWS:
+            return general(x, *arguments)
+        widths = {argument.shape[1] for argument in arguments if isinstance(argument, Tensor) and argument.dim() == 2}
+        if any(width % _LINEAR_WIDTH for width in widths if width >= _LINEAR_WIDTH):
+            _say_once(f"{kernel.__name__} of widths {sorted(widths)} runs as torch's op: no multiples of 16")
+            return general(x, *arguments)
+        return kernel(x, *arguments)
+
+    return op
+
+
+@lru_cache(maxsize=64)
+def _say_once(message: str) -> None:
+    _logger.warning("%s", message)

@@ -8,6 +8,7 @@ bits don't depend on the batch either.
 """
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -18,6 +19,8 @@ from runtime.record import FP8_BLOCK, RecordLayout
 
 SCRATCH_BYTES = 8 << 20
 """Upper bound of the buffers (one expert is always allowed): small enough to stay in a CPU's cache."""
+DEVICE_SCRATCH_BYTES = 128 << 20
+"""The same on a GPU, which wants few launches."""
 _NVFP4_BYTES_PER_BYTE = 4 + 8
 """Of scratch per record byte: its table index and its pair of fp32 values."""
 _FP8_BYTES_PER_BYTE = 4 + 4
@@ -52,10 +55,11 @@ def bytes_per_expert(layout: RecordLayout) -> int:
 class _Nvfp4Scratch:
     """Buffers kept between calls: fresh ones would cost a page fault per 4 KiB, five times the arithmetic."""
 
-    def __init__(self, layout: RecordLayout, num_experts: int) -> None:
+    def __init__(self, layout: RecordLayout, num_experts: int, device: torch.device) -> None:
         self._layout = layout
-        self._indices = torch.empty(num_experts, layout.record_bytes, dtype=torch.int32)
-        self._pairs = torch.empty(num_experts, layout.record_bytes, dtype=torch.float64)
+        self._all_pairs, self._all_scales = nvfp4.tables(device)
+        self._indices = torch.empty(num_experts, layout.record_bytes, dtype=torch.int32, device=device)
+        self._pairs = torch.empty(num_experts, layout.record_bytes, dtype=torch.float64, device=device)
 
     def load(self, pool: Tensor, rows: list[int]) -> ExpertWeights:
         """Look up every byte of the records, the scales' too: one lookup of all is faster than two of parts."""
@@ -63,7 +67,7 @@ class _Nvfp4Scratch:
         indices, pairs = self._indices[:num_experts], self._pairs[:num_experts]
         for expert_indices, row in zip(indices, rows, strict=True):
             expert_indices.copy_(pool[row])
-        torch.index_select(nvfp4.PAIRS, 0, indices.view(-1), out=pairs.view(-1))
+        torch.index_select(self._all_pairs, 0, indices.view(-1), out=pairs.view(-1))
         scales = pool[:, layout.global_scale_offset : layout.global_scale_offset + 12].view(torch.float32)
         gate_up_shape, down_shape = (2 * layout.intermediate, layout.hidden), (layout.hidden, layout.intermediate)
         return ExpertWeights(
@@ -77,7 +81,7 @@ class _Nvfp4Scratch:
         num_groups = -(-width // nvfp4.GROUP)
         values = self._pairs[:num_experts, offset : offset + num_rows * width // 2].view(torch.float32)
         scale_indices = self._indices[:num_experts, scale_offset : scale_offset + num_rows * num_groups].reshape(-1)
-        factors = torch.index_select(nvfp4.SCALES, 0, scale_indices).view(num_experts, num_rows, num_groups)
+        factors = torch.index_select(self._all_scales, 0, scale_indices).view(num_experts, num_rows, num_groups)
         return nvfp4.apply_scales(values.unflatten(-1, shape), factors).unbind()
 
 
@@ -127,11 +131,13 @@ def _fp8_matrix(record: Tensor, offset: int, scale_offset: int, num_rows: int, w
 class ExpertCompute:
     """The experts of one record layout. Hidden states are fp32; nothing but the scratch is kept between calls."""
 
-    def __init__(self, layout: RecordLayout) -> None:
+    def __init__(self, layout: RecordLayout, device: torch.device | str = "cpu") -> None:
         self._layout = layout
-        self._experts_per_batch = max(1, SCRATCH_BYTES // bytes_per_expert(layout))
+        self._device = device = torch.device(device)
+        scratch_bytes = SCRATCH_BYTES if device.type == "cpu" else DEVICE_SCRATCH_BYTES
+        self._experts_per_batch = num_experts = max(1, scratch_bytes // bytes_per_expert(layout))
         if layout.expert_format == "nvfp4":
-            self._scratch: _Nvfp4Scratch | _Fp8Scratch | _PlainScratch = _Nvfp4Scratch(layout, self._experts_per_batch)
+            self._scratch: _Nvfp4Scratch | _Fp8Scratch | _PlainScratch = _Nvfp4Scratch(layout, num_experts, device)
         elif layout.expert_format == "fp8":
             self._scratch = _Fp8Scratch(layout)
         else:
@@ -139,8 +145,8 @@ class ExpertCompute:
 
     def decode(self, pool: Tensor, slots: Tensor, hidden: Tensor) -> Tensor:
         """fp32 [rows, k, hidden] of hidden [rows, hidden] and slots int64 [rows, k]."""
-        inputs = _aligned_rows(*hidden.shape).copy_(hidden)
-        output = torch.empty(slots.numel(), self._layout.hidden)
+        inputs = self._aligned_rows(*hidden.shape).copy_(hidden)
+        output = torch.empty(slots.numel(), self._layout.hidden, device=self._device)
         routes: dict[int, list[int]] = {}
         for route, slot in enumerate(slots.flatten().tolist()):
             routes.setdefault(slot, []).append(route)
@@ -149,7 +155,7 @@ class ExpertCompute:
             batch = distinct[start : start + self._experts_per_batch]
             pairs = [(expert, route) for expert, slot in enumerate(batch) for route in routes[slot]]
             rows = [inputs[route // slots.shape[1]] for _, route in pairs]
-            batch_routes = torch.tensor([route for _, route in pairs])
+            batch_routes = torch.tensor([route for _, route in pairs], device=self._device)
             weights = self._scratch.load(pool, batch)
             output.index_copy_(0, batch_routes, self._multiply_routes(weights, [expert for expert, _ in pairs], rows))
         return output.view(*slots.shape, -1)
@@ -158,17 +164,21 @@ class ExpertCompute:
         """fp32 [routes, hidden]. Vector by vector: a matrix product's bits may depend on how many rows it has, and the
         exponential's on where in a longer tensor an element lies."""
         intermediate = self._layout.intermediate
-        scales = None if weights.scales is None else weights.scales.index_select(0, torch.tensor(experts))
-        gate_up = _aligned_rows(len(experts), 2 * intermediate)
+        scales = (
+            None
+            if weights.scales is None
+            else weights.scales.index_select(0, torch.tensor(experts, device=self._device))
+        )
+        gate_up = self._aligned_rows(len(experts), 2 * intermediate)
         for expert, row, products in zip(experts, inputs, gate_up, strict=True):
             torch.mv(weights.gate_up[expert], row, out=products)
         if scales is not None:
             gate_up.unflatten(-1, (2, intermediate)).mul_(scales[:, :2].unsqueeze(-1))
         for products in gate_up:
             functional.silu(products[:intermediate], inplace=True)
-        activated = _aligned_rows(len(experts), intermediate)
+        activated = self._aligned_rows(len(experts), intermediate)
         torch.mul(gate_up[:, :intermediate], gate_up[:, intermediate:], out=activated)
-        output = _aligned_rows(len(experts), self._layout.hidden)
+        output = self._aligned_rows(len(experts), self._layout.hidden)
         for expert, row, products in zip(experts, activated, output, strict=True):
             torch.mv(weights.down[expert], row, out=products)
         return output if scales is None else output.mul_(scales[:, 2:])
@@ -195,7 +205,35 @@ class ExpertCompute:
         output = functional.linear(functional.silu(gate) * up, weights.down[expert])
         return output if weights.scales is None else output.mul_(weights.scales[expert, 2])
 
+    def _aligned_rows(self, num_rows: int, width: int) -> Tensor:
+        """Uninitialised fp32 [num_rows, width] whose every row starts on 64 bytes."""
+        return torch.empty(num_rows, -(-width // 16) * 16, device=self._device)[:, :width]
 
-def _aligned_rows(num_rows: int, width: int) -> Tensor:
-    """Uninitialised fp32 [num_rows, width] whose every row starts on 64 bytes."""
-    return torch.empty(num_rows, -(-width // 16) * 16)[:, :width]
+
+@lru_cache(maxsize=16)
+def _compute(layout: RecordLayout, device: torch.device) -> ExpertCompute:
+    return ExpertCompute(layout, device)
+
+
+def expert_rows(
+    layout: RecordLayout,
+    pool: Tensor,
+    slots: Tensor,
+    hidden: Tensor,
+    kinds: Tensor | None = None,
+    wanted: int | None = None,
+    out: Tensor | None = None,
+) -> Tensor:
+    """fp32 [R, k, hidden] of hidden fp32 [R, hidden] and slots int32 [R, k]: `ExpertCompute.decode` for the device.
+
+    With `wanted`, only the routes whose kind (int32 [R, k]) equals it are computed, and written into `out`.
+    """
+    compute = _compute(layout, pool.device)
+    if wanted is None:
+        return compute.decode(pool, slots, hidden)
+    assert kinds is not None
+    assert out is not None
+    rows, choices = (kinds == wanted).nonzero(as_tuple=True)
+    if len(rows):
+        out[rows, choices] = compute.decode(pool, slots[rows, choices].unsqueeze(1), hidden[rows]).squeeze(1)
+    return out

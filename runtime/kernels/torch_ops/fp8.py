@@ -4,13 +4,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from runtime.kernels.torch_ops.nvfp4 import SCALES
+from runtime.kernels.torch_ops.nvfp4 import tables
 from runtime.record import FP8_BLOCK
 
 
 def dequantise(values: Tensor, scales: Tensor) -> Tensor:
     """fp32 [N, K] of e4m3 bits uint8 [N, K] and scales fp32 [N, ceil(K/128)]."""
-    weights = torch.index_select(SCALES, 0, values.flatten().int()).view(values.shape)
+    weights = torch.index_select(tables(values.device)[1], 0, values.flatten().int()).view(values.shape)
     width = values.shape[-1]
     if width % FP8_BLOCK:
         return weights.mul_(scales.repeat_interleave(FP8_BLOCK, -1)[..., :width])

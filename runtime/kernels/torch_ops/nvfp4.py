@@ -5,6 +5,8 @@ An e2m1 value has 2 significant bits and an e4m3 value 4, so their product is ex
 scale is left to the matmul's epilogue. Refuses nothing: shapes are checked where records are packed.
 """
 
+from functools import lru_cache
+
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -29,6 +31,14 @@ def _build_pair_table() -> Tensor:
 PAIRS = _build_pair_table()
 SCALES = torch.arange(256, dtype=torch.uint8).view(torch.float8_e4m3fn).float()
 """[256] fp32: what each e4m3 bit pattern means."""
+
+
+@lru_cache(maxsize=8)
+def tables(device: torch.device) -> tuple[Tensor, Tensor]:
+    """`PAIRS` and `SCALES` on a device."""
+    return PAIRS.to(device), SCALES.to(device)
+
+
 # A table lookup by int32 index of one-dimensional tensors is the fastest exact way torch has on a CPU. For the demo's
 # four experts (221,184 code bytes): 0.17 ms; rows of a [256, 2] table 0.46; an embedding of byte pairs 0.22 with two
 # threads and 0.44 with one; shifting nibbles into fp16 bits 0.19 and 0.26; e4m3 bits and torch's own cast 1.0.
@@ -36,8 +46,9 @@ SCALES = torch.arange(256, dtype=torch.uint8).view(torch.float8_e4m3fn).float()
 
 def unscaled_values(codes: Tensor, scales: Tensor) -> Tensor:
     """fp32 [..., K] of codes uint8 [..., K/2] and e4m3 bits uint8 [..., ceil(K/16)]; no global scale. Exact."""
-    pairs = torch.index_select(PAIRS, 0, codes.flatten().int()).view(torch.float32)
-    factors = torch.index_select(SCALES, 0, scales.flatten().int()).view(scales.shape)
+    all_pairs, all_scales = tables(codes.device)
+    pairs = torch.index_select(all_pairs, 0, codes.flatten().int()).view(torch.float32)
+    factors = torch.index_select(all_scales, 0, scales.flatten().int()).view(scales.shape)
     return apply_scales(pairs.view(*codes.shape[:-1], 2 * codes.shape[-1]), factors)
 
 

@@ -1,0 +1,113 @@
+"""Routed experts on a device: decode asks the host for nothing, prefill streams as everywhere.
+
+Decode is router's ids -> ensure -> miss copy -> routes, all ops over fixed memory, so that a graph can hold them. At
+the level `resident` the routes whose experts were there are computed beside the copy, the others after it.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from runtime.experts.branches import Branches
+from runtime.experts.device_slots import DeviceSlots
+from runtime.experts.routed import RoutingRecorder
+from runtime.experts.store import PinnedStore
+from runtime.experts.streamed import StreamedExperts
+from runtime.kernels.ops import Ops
+from runtime.kernels.torch_ops.experts import ExpertCompute
+
+
+@dataclass(frozen=True)
+class RoutingBuffers:
+    """What one decode step routed, kept by its own launches for a trace: ids int64 [L, R, k], logits fp32 [L, R, E]."""
+
+    expert_ids: Tensor
+    router_logits: Tensor
+
+
+class DeviceExperts:
+    """The routed experts of all layers over one slot pool, uint8 [slots + ring slots, largest record's bytes]."""
+
+    def __init__(
+        self, store: PinnedStore, cache: DeviceSlots, ops: Ops, device: torch.device, num_choices: int
+    ) -> None:
+        self.store, self.cache = store, cache
+        self.recorder: RoutingRecorder | None = None
+        """Told of every routing while it is set; `routing` must be kept then."""
+        self.routing: RoutingBuffers | None = None
+        self._ops, self._num_choices = ops, num_choices
+        slot_bytes = max(layout.record_bytes for layout in store.layouts)
+        self.pool = torch.zeros(cache.num_slots + cache.num_ring_slots, slot_bytes, dtype=torch.uint8, device=device)
+        self._pools = [self.pool[:, : layout.record_bytes] for layout in store.layouts]
+        computes = {layout: ExpertCompute(layout, device) for layout in set(store.layouts)}
+        self._streamed = StreamedExperts(store, cache, self._pools, [computes[layout] for layout in store.layouts])
+
+    def begin_step(self) -> None:
+        """Launched first in every decode step."""
+        self._ops.begin_step(self.cache.state)
+
+    def run_rows(
+        self, layer: int, hidden: Tensor, expert_ids: Tensor, router_logits: Tensor, branches: Branches
+    ) -> Tensor:
+        """fp32 [R, k, hidden]: the unweighted output of every route. hidden fp32 [R, hidden], expert_ids int64 [R, k],
+        router_logits fp32 [R, E]. Never waits for the device."""
+        ops, state, layout = self._ops, self.cache.state, self.store.layouts[layer]
+        if self.routing is not None:
+            self.routing.expert_ids[layer, : len(expert_ids)].copy_(expert_ids)
+            self.routing.router_logits[layer, : len(expert_ids)].copy_(router_logits)
+        slots, kinds = ops.ensure(state, self.cache.policy, layer, expert_ids, router_logits, layout.record_bytes)
+        bank, pool = self.store.bank(layer), self._pools[layer]
+        rows: Tensor
+        if not branches.forks("resident"):
+            ops.copy_missed(state, bank, pool)
+            rows = ops.expert_rows(layout, pool, slots, hidden)
+            return rows
+        rows = hidden.new_empty(*expert_ids.shape, hidden.shape[1])
+        with branches.fork("resident"):
+            ops.expert_rows(layout, pool, slots, hidden, kinds, 0, rows)
+        ops.copy_missed(state, bank, pool)
+        ops.expert_rows(layout, pool, slots, hidden, kinds, 1, rows)
+        branches.join("resident")
+        return rows
+
+    def run(self, layer: int, hidden: Tensor, expert_ids: Tensor, router_logits: Tensor, is_decode: bool) -> Tensor:
+        """The same for a prefill chunk of N tokens, fp32 [N, k, hidden]."""
+        assert not is_decode, "a decode step runs `run_rows`"
+        rows, experts = self._streamed.run(layer, hidden.float(), expert_ids)
+        if self.recorder is not None:
+            self.recorder.prefill(layer, experts)
+        return rows
+
+    def ended_step(self, num_rows: int) -> None:
+        """Read what the device counted, and recorded, in the step that just ended; waits for it."""
+        self.cache.note_step(self.cache.state.counters.tolist())
+        if self.recorder is None or self.routing is None:
+            return
+        self.recorder.begin_step()
+        ids = self.routing.expert_ids[:, :num_rows].cpu().numpy()
+        logits = self.routing.router_logits[:, :num_rows].cpu().numpy().astype(np.float32)
+        for layer in range(self.cache.num_layers):
+            self.recorder.decode(layer, ids[layer], logits[layer])
+
+    def keep_routing(self, max_rows: int) -> None:
+        """Decode steps launched from now on leave what they route in `routing`."""
+        num_layers, num_experts = self.cache.num_layers, self.cache.num_experts
+        self.routing = RoutingBuffers(
+            torch.zeros(num_layers, max_rows, self._num_choices, dtype=torch.int64, device=self.pool.device),
+            torch.zeros(num_layers, max_rows, num_experts, device=self.pool.device),
+        )
+
+    def clear(self) -> None:
+        """Empty every slot: after a failure in the middle of a step nobody knows what lies in them."""
+        self.cache.clear()
+        if self.recorder is not None:
+            self.recorder.clear()
+
+    def check_integrity(self) -> None:
+        """Raise AssertionError unless the slot map is sound and every slot holds the bytes of its expert."""
+        self.cache.check_integrity()
+        for layer, expert, slot in self.cache.residents():
+            if not torch.equal(self._pools[layer][slot].cpu(), self.store.record(layer, expert)):
+                raise AssertionError(f"slot {slot} does not hold the record of layer {layer}, expert {expert}")

@@ -1,0 +1,119 @@
+"""The slot cache of a device: slot map, owners, policy state and counters are tensors, and decode's *ensure* an op.
+
+What the host needs it reads between steps: counters once per decode step, the map for prefill, which places experts in
+empty slots as the slot cache on a CPU does.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from runtime.errors import UsageError
+from runtime.experts.counters import SlotCounters
+from runtime.experts.policy import POLICIES
+from runtime.experts.slot_cache import EMPTY, check_slot_count
+from runtime.kernels.torch_ops.slots import SlotState
+
+
+class DeviceSlots:
+    """Slots 0 .. num_slots-1 hold experts, those after them are the ring.
+
+    Raises UsageError for an unknown policy and where the slots can't hold what one decode call may route.
+    """
+
+    def __init__(
+        self,
+        num_layers: int,
+        num_experts: int,
+        num_slots: int,
+        policy: str,
+        *,
+        num_choices: int,
+        max_rows: int,
+        num_ring_slots: int,
+        device: torch.device | str,
+    ) -> None:
+        check_slot_count(num_slots, num_experts, num_choices, max_rows)
+        if policy not in POLICIES:
+            raise UsageError(f"there is no eviction policy '{policy}'; choose one of {', '.join(sorted(POLICIES))}")
+        self.num_layers, self.num_experts, self.num_slots = num_layers, num_experts, num_slots
+        self.num_ring_slots, self.policy = num_ring_slots, policy
+        self.counters = SlotCounters()
+        self.state = SlotState.empty(num_layers, num_experts, num_slots, max_rows * num_choices, device)
+        self._layer_share = -(-num_slots // num_layers)
+        self._counted: Sequence[int] = (0, 0, 0)
+        self._num_used = 0
+
+    @property
+    def num_used(self) -> int:
+        """Slots that held an expert when the host last looked."""
+        return self._num_used
+
+    @property
+    def ring(self) -> range:
+        """Slot numbers of the ring."""
+        return range(self.num_slots, self.num_slots + self.num_ring_slots)
+
+    def note_step(self, counters: Sequence[int]) -> None:
+        """A decode step ended: `counters` are the state's own, read after it."""
+        routed, missed, num_bytes = (now - before for now, before in zip(counters, self._counted, strict=True))
+        self._counted = tuple(counters)
+        self.counters.note_step(routed, missed, num_bytes)
+        # Misses fill empty slots before they evict.
+        self._num_used = min(self.num_slots, self._num_used + missed)
+
+    def slots_of(self, layer: int, experts: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The slot of each expert, or EMPTY. Waits for the device."""
+        found: NDArray[np.int64] = self.state.slot_of[layer].cpu().numpy().astype(np.int64)[experts]
+        return found
+
+    def place(self, layer: int, experts: list[int]) -> list[tuple[int, int]]:
+        """Put experts that have no slot into empty slots, a layer's share at most -> (expert, slot) of those placed."""
+        num_free = self.num_slots - self._num_used
+        if not num_free or not experts:
+            return []
+        num_resident = int((self.state.slot_of[layer] != EMPTY).sum())
+        num_places = max(0, min(num_free, self._layer_share - num_resident, len(experts)))
+        slots = list(range(self._num_used, self._num_used + num_places))
+        self._assign(layer, experts[:num_places], slots)
+        self._num_used += num_places
+        return list(zip(experts[:num_places], slots, strict=True))
+
+    def clear(self) -> None:
+        """Empty every slot. What the policy knows of experts stays."""
+        self.state.slot_of.fill_(EMPTY)
+        self.state.owner.fill_(EMPTY)
+        self._num_used = 0
+
+    def reset(self) -> None:
+        """As new, in place: slots, policy and counters."""
+        self.state.reset()
+        self.counters = SlotCounters()
+        self._counted, self._num_used = (0, 0, 0), 0
+
+    def residents(self) -> list[tuple[int, int, int]]:
+        """(layer, expert, slot) of every slot in use. Waits for the device."""
+        owners = self.state.owner.tolist()
+        return [(*divmod(owner, self.num_experts), slot) for slot, owner in enumerate(owners) if owner != EMPTY]
+
+    def check_integrity(self) -> None:
+        """Raise AssertionError unless slot map and owners are each other's inverse and slots fill from 0 upwards."""
+        residents = self.residents()
+        if [slot for _, _, slot in residents] != list(range(self._num_used)):
+            raise AssertionError(f"slots in use are not 0 to {self._num_used - 1}")
+        expected = np.full((self.num_layers, self.num_experts), EMPTY)
+        for layer, expert, slot in residents:
+            if expected[layer, expert] != EMPTY:
+                raise AssertionError("two slots hold the same expert")
+            expected[layer, expert] = slot
+        if (expected != self.state.slot_of.cpu().numpy()).any():
+            raise AssertionError("slot map and slot owners disagree")
+
+    def _assign(self, layer: int, experts: list[int], slots: list[int]) -> None:
+        device = self.state.owner.device
+        expert_ids = torch.tensor(experts, dtype=torch.int64, device=device)
+        slot_ids = torch.tensor(slots, dtype=torch.int64, device=device)
+        self.state.slot_of[layer].index_copy_(0, expert_ids, slot_ids.int())
+        self.state.owner.index_copy_(0, slot_ids, (expert_ids + layer * self.num_experts).int())

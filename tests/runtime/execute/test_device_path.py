@@ -1,0 +1,111 @@
+"""The engine as it runs on a GPU, with torch's ops on a CPU: slot map and inputs in tensors, decode that asks the host
+for nothing. It must say and count what the CPU's engine does."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from runtime.errors import UsageError
+from runtime.execute.load import load_model
+from runtime.execute.placement import Placement
+from runtime.experts.device_routed import DeviceExperts
+from runtime.experts.trace import read_trace
+from runtime.options import EngineOptions
+from runtime.protocol import ChatMessage, Score, Scored, StartTrace, StopTrace
+from tests.support.engine_driver import DEMO_FOLDER, EngineDriver
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+OPTIONS = EngineOptions(DEMO_FOLDER, device="cpu", num_slots=96)
+STORY = (ChatMessage("user", "Tell me a short story about a lighthouse."),)
+TEXT = "The lighthouse stood at the edge of the sea. Every night its keeper climbed the stairs and lit the lamp."
+
+
+@pytest.fixture(scope="module")
+def on_cpu() -> EngineDriver:
+    return EngineDriver(OPTIONS)
+
+
+@pytest.fixture(scope="module")
+def as_on_cuda() -> EngineDriver:
+    return EngineDriver(OPTIONS, Placement.on_cpu_as_on_cuda())
+
+
+def experts_of(driver: EngineDriver) -> DeviceExperts:
+    assert driver.engine._model is not None
+    experts = driver.engine._model.experts
+    assert isinstance(experts, DeviceExperts)
+    return experts
+
+
+def test_two_turns_say_and_count_the_same(on_cpu: EngineDriver, as_on_cuda: EngineDriver) -> None:
+    answers = []
+    for driver in (on_cpu, as_on_cuda):
+        first = driver.ask("story", STORY, max_tokens=24)
+        history = (*driver.reply_to(STORY, first), ChatMessage("user", "And what then?"))
+        answers.append((first, driver.ask("then", history, max_tokens=12)))
+    for ours, theirs in zip(*answers, strict=True):
+        assert ours.generated_ids == theirs.generated_ids
+        assert ours.usage == theirs.usage
+        our_stats, their_stats = ours.stats.engine, theirs.stats.engine
+        assert our_stats is not None
+        assert their_stats is not None
+        for name in ("num_routed", "num_missed", "num_missed_bytes", "slot_hit_rate", "num_slots_used"):
+            assert getattr(our_stats, name) == getattr(their_stats, name), name
+    experts_of(as_on_cuda).check_integrity()
+
+
+def test_teacher_forced_logits_keep_to_the_cpus(on_cpu: EngineDriver, as_on_cuda: EngineDriver, tmp_path: Path) -> None:
+    """Weights are bf16 values in the checkpoint and activations fp32, so that only keys and values are rounded."""
+    logits = []
+    for name, driver in (("cpu", on_cpu), ("device", as_on_cuda)):
+        path = tmp_path / f"{name}.safetensors"
+        scored = driver.run(Score(name, text=TEXT, by_decode=True, logits_path=str(path)))
+        assert isinstance(scored, Scored)
+        logits.append(load_file(path)["logits"])
+    expected, found = (rows.double().log_softmax(-1) for rows in logits)
+    divergence = (expected.exp() * (expected - found)).sum(-1)
+    assert divergence.mean() <= 1e-4
+    same = expected.argmax(-1) == found.argmax(-1)
+    best = expected.topk(2).values
+    assert (best[~same, 0] - best[~same, 1] < 0.01).all()
+
+
+def test_a_trace_holds_what_the_counters_say(as_on_cuda: EngineDriver, tmp_path: Path) -> None:
+    path = tmp_path / "routing.trace"
+    as_on_cuda.send(StartTrace("start", str(path)))
+    finished = as_on_cuda.ask("traced", (ChatMessage("user", "Count from one to five."),), max_tokens=10)
+    as_on_cuda.send(StopTrace("stop"))
+    trace = read_trace(path)
+    assert trace.num_steps == len(finished.generated_ids) - 1
+    assert experts_of(as_on_cuda).routing is None
+    again = as_on_cuda.ask("untraced", (ChatMessage("user", "Count from one to five."),), max_tokens=10)
+    assert again.generated_ids == finished.generated_ids
+
+
+def test_a_failed_step_empties_the_slots(as_on_cuda: EngineDriver) -> None:
+    as_on_cuda.ask("before", STORY, max_tokens=4)
+    experts = experts_of(as_on_cuda)
+    assert experts.cache.num_used > 0
+    experts.clear()
+    experts.check_integrity()
+    assert experts.cache.num_used == 0
+
+
+def test_lru_is_served_too(on_cpu: EngineDriver) -> None:
+    options = EngineOptions(DEMO_FOLDER, device="cpu", num_slots=48, policy="lru")
+    pairs = [EngineDriver(options).ask("lru", STORY, max_tokens=8)]
+    pairs.append(EngineDriver(options, Placement.on_cpu_as_on_cuda("fp32")).ask("lru", STORY, max_tokens=8))
+    assert pairs[0].generated_ids == pairs[1].generated_ids
+    ours, theirs = (pair.stats.engine for pair in pairs)
+    assert ours is not None
+    assert theirs is not None
+    assert (ours.num_routed, ours.num_missed) == (theirs.num_routed, theirs.num_missed)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_a_gpu_that_is_not_there_is_refused() -> None:
+    with pytest.raises(UsageError, match="--device cpu"):
+        load_model(EngineOptions(DEMO_FOLDER, device="cuda"), (0, 0), lambda event: None)
