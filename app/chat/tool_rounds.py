@@ -127,7 +127,8 @@ class ToolRounds:
             tool = self._admit(call, place)
             status = "failed"
             scope = await self._wait(tool.look_at(call.arguments))
-            verdict = self._toolbox.permissions.verdict(scope.permission, scope.folder)
+            permissions = self._toolbox.permissions
+            verdict = await self._wait(permissions.run(permissions.verdict, scope.permission, scope.folder))
             if verdict == "ask":
                 yield self._ask(call_id, call, tool, scope)
                 verdict = await self._answered(call_id, scope)
@@ -181,7 +182,8 @@ class ToolRounds:
         decision: Decision = "allow" if answer.is_allowed else "deny"
         if answer.scope != "once":
             folder = scope.folder if answer.scope == "folder" else ""
-            self._toolbox.permissions.remember(scope.permission, folder, decision)
+            permissions = self._toolbox.permissions
+            await permissions.run(permissions.remember, scope.permission, folder, decision)
         return decision
 
     async def _readable(self, call: ToolCall, text: str) -> str:

@@ -1,10 +1,11 @@
 """What the user has allowed and denied for good, one row per tool and folder. Knows nothing of what the rules mean."""
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from app.store.database import Database
+from app.store.database import Arguments, Database, Result
 
 
 @dataclass(frozen=True)
@@ -22,6 +23,12 @@ class PermissionStore:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+
+    async def run(
+        self, call: Callable[Arguments, Result], /, *args: Arguments.args, **kwargs: Arguments.kwargs
+    ) -> Result:
+        """The door for event loops: what `call` gives, made on the store's own thread."""
+        return await self._database.run(call, *args, **kwargs)
 
     def all(self) -> list[StoredPermission]:
         """By tool, then folder."""

@@ -4,8 +4,9 @@ toolbox = ToolBox(registry, Permissions(store.permissions))     # asks, and reme
 session = ChatSession(engine, store, settings, model_path, toolbox=toolbox)
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
+from app.store.database import Arguments, Result
 from app.store.permissions import PermissionStore
 from app.tools.permissions import Decision, PermissionRule, Verdict, decide
 from app.tools.registry import ToolRegistry
@@ -26,6 +27,14 @@ class Permissions:
         self._store = store
         self._rules = list(rules)
         self._otherwise = otherwise
+
+    async def run(
+        self, call: Callable[Arguments, Result], /, *args: Arguments.args, **kwargs: Arguments.kwargs
+    ) -> Result:
+        """The door for event loops, which must not wait for the store: what a method below gives."""
+        if self._store is None:
+            return call(*args, **kwargs)
+        return await self._store.run(call, *args, **kwargs)
 
     @property
     def rules(self) -> tuple[PermissionRule, ...]:

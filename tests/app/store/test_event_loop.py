@@ -5,16 +5,18 @@ import sqlite3
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from app.chat.events import NoticeShown, TurnEnded
+from app.chat.events import NoticeShown, PermissionAnswer, PermissionAsked, TurnEnded
 from app.chat.session import ChatSession
 from app.errors import StoreError
 from app.messages import Message
 from app.settings import Settings
 from app.store.conversations import Store
-from tests.support.scripted_engine import ScriptedEngine
+from tests.support.scripted_engine import Call, Say, ScriptedEngine
+from tests.support.tool_sessions import outcomes, say, session_with
 
 LOCKED_S = 1.2
 """Every write meets the lock for so long; a busy machine stops a free loop for less than half of it."""
@@ -25,7 +27,7 @@ def store(tmp_path: Path) -> Store:
     return Store.open(tmp_path / "hotslot.db")
 
 
-async def longest_pause(work: asyncio.Future[object]) -> float:
+async def longest_pause(work: asyncio.Future[Any]) -> float:
     """Seconds for which the loop did nothing else, at the worst, until the work was done."""
     longest = 0.0
     while not work.done():
@@ -57,6 +59,24 @@ async def test_a_lock_of_another_program_stops_neither_loop_nor_chat(store: Stor
     stored = store.branch(store.conversation(session.conversation.id).head_id)
     assert tuple(stored) == session.messages
     assert len(stored) == 4
+
+
+async def test_permissions_are_read_and_kept_beside_the_loop(store: Store) -> None:
+    engine = ScriptedEngine((Call("echo", {"text": "a"}),), (Say("done"),))
+    session = session_with(engine, otherwise="ask", store=store)
+    store._database.read(f"PRAGMA busy_timeout = {int(LOCKED_S * 1000)}")
+    other = sqlite3.connect(store._database.name, isolation_level=None)
+
+    def decide(_: PermissionAsked) -> PermissionAnswer:
+        other.execute("BEGIN EXCLUSIVE")
+        return PermissionAnswer(True, "always")
+
+    task = asyncio.ensure_future(say(session, "go", decide))
+    assert await longest_pause(task) < LOCKED_S / 2
+    [(status, text)] = outcomes(task.result())
+    assert status == "failed"
+    assert "Another program holds" in text
+    other.execute("ROLLBACK")
 
 
 async def test_calls_run_in_the_order_they_were_asked_in(store: Store) -> None:
