@@ -27,6 +27,10 @@ class Action:
     is_in_palette: bool = True
     argument: str = ""
     """What may follow the slash command, in words; empty where nothing may."""
+    aliases: tuple[str, ...] = ()
+    """Other names of the slash command."""
+    is_screen_only: bool = False
+    """Whether the action has no meaning where nothing is drawn: the line-oriented chat leaves it out."""
 
     @property
     def key_text(self) -> str:
@@ -87,10 +91,26 @@ ACTIONS: tuple[Action, ...] = (
         "ctrl+c",
         is_in_palette=False,
     ),
-    _answer("regenerate", "Answer again", "Answer the last message once more", "ctrl+r", "retry"),
-    _answer("copy_answer", "Copy answer", "Copy the last answer", "ctrl+y", "copy", footer="Copy"),
-    _answer("copy_code", "Copy code", "Copy the last code block; again for the one before", "ctrl+g", "code"),
-    _answer("toggle_reasoning", "Fold reasoning", "Show or hide how answers were reasoned", "f3", "fold"),
+    _answer(
+        "regenerate", "Answer again", "Answer the last message once more", "ctrl+r", "regenerate", aliases=("retry",)
+    ),
+    _answer("copy_answer", "Copy answer", "Copy the last answer", "ctrl+y", "copy", footer="Copy", is_screen_only=True),
+    _answer(
+        "copy_code",
+        "Copy code",
+        "Copy the last code block; again for the one before",
+        "ctrl+g",
+        "code",
+        is_screen_only=True,
+    ),
+    _answer(
+        "toggle_reasoning",
+        "Fold reasoning",
+        "Show or hide how answers were reasoned",
+        "f3",
+        "fold",
+        is_screen_only=True,
+    ),
     _answer("page_up", "Scroll up", "Read what came before", "pageup", is_in_palette=False),
     _answer("page_down", "Scroll down", "Towards the newest", "pagedown", is_in_palette=False),
     _answer("go_to_end", "To the end", "Jump to the newest text and follow it", "ctrl+end"),
@@ -103,15 +123,39 @@ ACTIONS: tuple[Action, ...] = (
         "chats",
         footer="Chats",
         argument="words to search for",
+        aliases=("list", "search"),
     ),
-    _model("models", "Models", "See the models here and choose one", "f2", "models"),
+    _conversation(
+        "open_chat",
+        "Open chat",
+        "Go on with a conversation",
+        command="open",
+        argument="number or words",
+        is_in_palette=False,
+    ),
+    _conversation("rename_chat", "Rename chat", "Give this conversation a title", command="rename", argument="title"),
+    _conversation(
+        "delete_chat", "Delete chat", "Delete this conversation", command="delete", argument="number or words"
+    ),
+    _model(
+        "models", "Models", "See the models here and choose one", "f2", "models", argument="name", aliases=("model",)
+    ),
     _model("toggle_thinking", "Thinking", "Let the model reason first", "ctrl+t", "think", argument="auto, on or off"),
     _model("toggle_overlap", "Overlap", "Switch the overlap path", "f4", "overlap", argument="on or off"),
     _model(
         "switch_policy", "Slot policy", "Choose which expert leaves its slot", "f5", "policy", argument="rule or lru"
     ),
-    _settings("settings", "Settings", "Sampling, thinking, slots, theme", "ctrl+s", "settings", footer="Settings"),
-    _app("next_theme", "Theme", "Next colour theme", "f8", "theme"),
+    _settings(
+        "settings",
+        "Settings",
+        "Sampling, thinking, slots, theme",
+        "ctrl+s",
+        "settings",
+        footer="Settings",
+        argument="name and value",
+        aliases=("set",),
+    ),
+    _app("next_theme", "Theme", "Next colour theme", "f8", "theme", is_screen_only=True),
     _app("show_help", "Help", "Keys, commands and what the figures mean", "f1", "help", footer="Help"),
     _app("command_palette", "Commands", "Find a command by its name", "ctrl+p", footer="Commands", is_in_palette=False),
     _app("quit", "Quit", "Stop the engine and leave", "ctrl+q", "quit", footer="Quit"),
@@ -143,7 +187,8 @@ def footer_key(key: str) -> str:
 
 def action_of_command(command: str) -> Action | None:
     """The action of a slash command, given without the slash."""
-    return next((action for action in ACTIONS if action.command and action.command == command.lower()), None)
+    name = command.lower()
+    return next((action for action in ACTIONS if action.command and name in (action.command, *action.aliases)), None)
 
 
 @dataclass(frozen=True)
@@ -174,3 +219,8 @@ def complete_slash(text: str) -> list[Action]:
     if not text.startswith("/") or " " in text or "\n" in text:
         return []
     return [action for action in ACTIONS if action.command and action.command.startswith(text[1:].lower())]
+
+
+def line_actions() -> list[Action]:
+    """What the line-oriented chat offers, in the order of its help."""
+    return [action for action in ACTIONS if action.command and not action.is_screen_only]

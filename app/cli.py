@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, NoReturn
 
-from app.commands import ask, bench, doctor, models, plan, score, screen
+from app.commands import ask, bench, chat, doctor, models, plan, score, screen
 from app.commands.context import CommandContext
 from app.commands.options import add_chat_options, add_engine_options, add_model_option
 from app.console import silence_stdout
@@ -51,7 +51,7 @@ def build_parser() -> argparse.ArgumentParser:
     add_engine_options(parser)
     parser.set_defaults(run=screen.run)
     commands = parser.add_subparsers(metavar="COMMAND", title="commands")
-    for command in (ask, score, plan, models, bench, doctor):
+    for command in (ask, chat, score, plan, models, bench, doctor):
         command.add_parser(commands)
     return parser
 

@@ -54,6 +54,11 @@ class Console:
         self.end_line()
         self._write(self._err, f"hotslot: {clean_line(text)}\n")
 
+    def remark(self, text: str) -> None:
+        """One line beside the answer, such as progress where no line is ever rewritten."""
+        self.end_line()
+        self._write(self._err, f"{clean_line(text)}\n")
+
     def print(self, text: str) -> None:
         """A whole result."""
         self.end_line()

@@ -14,6 +14,7 @@ from textual.drivers.linux_driver import LinuxDriver
 from app.chat.session import ChatSession
 from app.engine import Engine, LocalEngine
 from app.errors import HotslotError
+from app.figures import explain
 from app.library import resolve_model
 from app.locations import Locations
 from app.settings import Settings
@@ -26,7 +27,6 @@ from app.tui.screens.chat import ChatScreen
 from app.tui.screens.chat_model import ModelControls
 from app.tui.screens.help import HelpScreen
 from app.tui.themes import FALLBACK_VARIABLES, OWN_THEMES, THEME_NAMES
-from app.tui.widgets.status_bar import explain
 from runtime.errors import UsageError
 
 

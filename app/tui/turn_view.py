@@ -11,8 +11,8 @@ from app.chat.events import (
     ToolCallShown,
     TurnEnded,
 )
+from app.figures import seconds_text
 from app.tui.bridge import Delivered, TextPiece
-from app.tui.display import seconds_text
 from app.tui.widgets.message_blocks import STATUS_WORDS, AnswerBlock, NoticeBlock, ToolCard
 from app.tui.widgets.status_bar import StatusBar
 from app.tui.widgets.transcript import Transcript

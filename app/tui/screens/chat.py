@@ -1,5 +1,6 @@
 """The chat: transcript, queue, prompt, figures. Owns what is on this screen; what is said lives in `ChatSession`."""
 
+import inspect
 from typing import ClassVar
 
 from textual import events, on
@@ -20,9 +21,9 @@ from app.tui.bindings import bindings_of
 from app.tui.bridge import TurnInbox, TurnOver
 from app.tui.display import shown
 from app.tui.screens.chat_attaching import AttachControls
+from app.tui.screens.chat_conversations import ConversationControls
 from app.tui.screens.chat_copying import CopyControls
 from app.tui.screens.chat_model import SWITCHES, ModelControls
-from app.tui.screens.conversations import ConversationChoice, ConversationsScreen
 from app.tui.turn_view import TurnView
 from app.tui.widgets.attachment_tray import AttachmentTray
 from app.tui.widgets.message_blocks import AnswerBlock, NoticeBlock, UserBlock
@@ -33,7 +34,7 @@ from app.tui.widgets.transcript import Transcript
 from app.tui.widgets.welcome import MOST_RECENT, Welcome
 
 
-class ChatScreen(ModelControls, CopyControls, AttachControls):
+class ChatScreen(ModelControls, CopyControls, AttachControls, ConversationControls):
     """The one screen that is always there."""
 
     BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("chat")]
@@ -53,8 +54,7 @@ class ChatScreen(ModelControls, CopyControls, AttachControls):
         locations: Locations,
         notices: tuple[str, ...] = (),
     ) -> None:
-        super().__init__(session, locations)
-        self._store = store
+        super().__init__(session, store, locations)
         self._notices = notices
         self._inbox: TurnInbox | None = None
         """Of the turn that runs."""
@@ -76,7 +76,7 @@ class ChatScreen(ModelControls, CopyControls, AttachControls):
     async def on_mount(self) -> None:
         self.prompt.focus()
         self.status.model = self.session.model_path.name
-        await self._show_conversation()
+        await self.show_conversation()
         for notice in self._notices:
             await self.transcript.add(NoticeBlock(notice, "warning"))
         self.call_after_refresh(self.warm_up)
@@ -86,12 +86,12 @@ class ChatScreen(ModelControls, CopyControls, AttachControls):
         self._is_stale = False
         self._run(self.session.warm_up(), TurnView(self.transcript, self.status, None))
 
-    async def _show_conversation(self) -> None:
+    async def show_conversation(self) -> None:
         messages = self.session.messages
         await self.transcript.show_messages(messages)
         if not messages:
             await self.transcript.add(Welcome(self._about(), await self._recent()))
-        self._show_title()
+        self.show_title()
 
     def _about(self) -> str:
         return f"Chat with {self.session.model_path.name}. Everything stays on this machine."
@@ -103,7 +103,7 @@ class ChatScreen(ModelControls, CopyControls, AttachControls):
             self.say(str(error), "error")
             return []
 
-    def _show_title(self) -> None:
+    def show_title(self) -> None:
         conversation = self.session.conversation
         title = shown(conversation.title if conversation is not None else "New chat")
         self.prompt.border_title = title if title.plain else Content("Untitled")
@@ -147,10 +147,11 @@ class ChatScreen(ModelControls, CopyControls, AttachControls):
         self.prompt.take()
         if name in SWITCHES and argument:
             self.switch(name, argument)
-        elif name == "conversations":
-            self.action_conversations(argument)
-        elif name == "attach":
-            await self.action_attach(argument)
+        elif argument:
+            # Not `run_action`: it would read the user's words as Python.
+            done = getattr(self, f"action_{name}")(argument)
+            if inspect.isawaitable(done):
+                await done
         elif command.action.scope == "app":
             await self.app.run_action(name)
         else:
@@ -176,7 +177,7 @@ class ChatScreen(ModelControls, CopyControls, AttachControls):
         self.status.activity = "waiting" if view.answer is not None else ""
         inbox = self._inbox = TurnInbox(lambda: self.post_message(self.TurnAdvanced(inbox, view)))
         self.run_worker(inbox.run(turn), group="turn", name="turn")
-        self._show_title()
+        self.show_title()
         self.refresh_bindings()
 
     async def on_chat_screen_turn_advanced(self, message: TurnAdvanced) -> None:
@@ -186,7 +187,7 @@ class ChatScreen(ModelControls, CopyControls, AttachControls):
             else:
                 await message.view.show(event)
             if isinstance(event, UserMessageStored):
-                self._show_title()
+                self.show_title()
         self.call_after_refresh(message.inbox.note_drawn)
 
     async def _turn_over(self, over: TurnOver, view: TurnView) -> None:
@@ -204,7 +205,7 @@ class ChatScreen(ModelControls, CopyControls, AttachControls):
             await self._send(self.queue.pop())
         elif self._is_stale:
             self.warm_up()
-        self._show_title()
+        self.show_title()
         self.refresh_bindings()
 
     # ---- the queue
@@ -216,7 +217,7 @@ class ChatScreen(ModelControls, CopyControls, AttachControls):
     @on(QueueView.RemoveAsked)
     def queued_remove_asked(self, event: QueueView.RemoveAsked) -> None:
         self.queue.pop(event.index)
-        self._show_title()
+        self.show_title()
 
     def action_edit_queued(self) -> None:
         if self.queue.texts:
@@ -228,7 +229,7 @@ class ChatScreen(ModelControls, CopyControls, AttachControls):
         self.prompt.set_text(f"{draft.text}\n{written}" if written.strip() else draft.text)
         self.attachments.restore(draft.attachments)
         self.prompt.focus()
-        self._show_title()
+        self.show_title()
 
     # ---- the answer
 
@@ -249,7 +250,7 @@ class ChatScreen(ModelControls, CopyControls, AttachControls):
             self.say("Ctrl+Q quits.")
 
     async def action_regenerate(self) -> None:
-        if self._refuse_while_running():
+        if self.refuse_while_running():
             return
         if not any(message.role == "user" for message in self.session.messages):
             self.say("There is nothing to answer yet.", "warning")
@@ -273,60 +274,7 @@ class ChatScreen(ModelControls, CopyControls, AttachControls):
 
     @on(Transcript.EndLeft)
     def end_left(self) -> None:
-        self._show_title()
-
-    # ---- conversations and models
-
-    async def action_new_chat(self) -> None:
-        await self._go_to(None)
-
-    def action_conversations(self, query: str = "") -> None:
-        conversation = self.session.conversation
-        screen = ConversationsScreen(self._store, query, conversation.id if conversation is not None else None)
-        self.app.push_screen(screen, self._conversation_chosen)
-
-    async def _conversation_chosen(self, choice: ConversationChoice | None) -> None:
-        if choice is None:
-            return
-        current = self.session.conversation
-        if current is not None and current.id in choice.deleted_ids and not self._is_answering:
-            self.session.new()
-            await self._show_conversation()
-        if choice.opened_id is not None:
-            await self._go_to(choice.opened_id)
-        elif current is not None and current.id in choice.new_titles:
-            await self._rename(choice.new_titles[current.id])
-
-    async def _rename(self, title: str) -> None:
-        try:
-            await self.session.rename(title)
-        except HotslotError as error:
-            self.say(str(error), "error")
-        self._show_title()
-
-    @on(Welcome.ChatChosen)
-    async def chat_chosen(self, event: Welcome.ChatChosen) -> None:
-        await self._go_to(event.conversation_id)
-
-    async def _go_to(self, conversation_id: str | None) -> None:
-        """Open a conversation, or begin one."""
-        if self._is_answering:
-            self._refuse_while_running()
-            return
-        try:
-            if conversation_id is None:
-                self.session.new()
-            else:
-                await self.session.open(conversation_id)
-            await self._show_conversation()
-        except HotslotError as error:
-            self.say(str(error), "error")
-        self.prompt.focus()
-
-    def _refuse_while_running(self) -> bool:
-        if self._is_busy:
-            self.say("Wait for the answer, or press Esc to stop it.", "warning")
-        return self._is_busy
+        self.show_title()
 
     async def on_unmount(self) -> None:
         await self.session.close()
@@ -342,7 +290,7 @@ class ChatScreen(ModelControls, CopyControls, AttachControls):
             names = "  ".join(f"/{action.command}" for action in matches)
             self.prompt.border_subtitle = Content(f"{names} · Tab completes")
         elif self.prompt.was_completing:
-            self._show_title()
+            self.show_title()
         self.prompt.was_completing = bool(matches)
 
     def on_key(self, event: events.Key) -> None:

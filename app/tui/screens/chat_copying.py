@@ -4,6 +4,7 @@ from textual import on
 
 from app.chat.session import ChatSession
 from app.locations import Locations
+from app.store.conversations import Store
 from app.tui.clipboard import copy_text
 from app.tui.screens.chat_base import ChatBase
 from app.tui.widgets.code_block import CodeBlock
@@ -13,8 +14,8 @@ from app.tui.widgets.message_blocks import CopyAsked
 class CopyControls(ChatBase):
     """Puts exactly what was said into the clipboard."""
 
-    def __init__(self, session: ChatSession, locations: Locations) -> None:
-        super().__init__(session, locations)
+    def __init__(self, session: ChatSession, store: Store, locations: Locations) -> None:
+        super().__init__(session, store, locations)
         self._num_code_copies = 0
         """How many code blocks were copied since the last answer began; each goes one further back."""
 

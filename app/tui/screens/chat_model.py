@@ -10,10 +10,11 @@ from app.errors import HotslotError, SettingsError
 from app.library import LocalModel, list_models, resolve_model
 from app.locations import Locations
 from app.settings import Settings
+from app.settings_keeper import keep_changes, setting_named, with_setting
+from app.store.conversations import Store
 from app.tui.screens.chat_base import ChatBase
 from app.tui.screens.models import ModelsScreen
 from app.tui.screens.settings import SettingsScreen
-from app.tui.settings_keeper import keep_changes
 from app.tui.themes import THEME_NAMES
 
 SWITCHES = {
@@ -34,8 +35,8 @@ class ModelControls(ChatBase):
             super().__init__()
             self.settings = settings
 
-    def __init__(self, session: ChatSession, locations: Locations) -> None:
-        super().__init__(session, locations)
+    def __init__(self, session: ChatSession, store: Store, locations: Locations) -> None:
+        super().__init__(session, store, locations)
         self._is_stale = False
         """Options of loading may have changed since the engine was asked to start."""
 
@@ -43,7 +44,11 @@ class ModelControls(ChatBase):
         """Start the engine as the settings say, unless it runs so already. Only while nothing else runs."""
         raise NotImplementedError
 
-    def action_models(self) -> None:
+    def action_models(self, name: str = "") -> None:
+        """Choose from the list, or the model of this name."""
+        if name:
+            self._settings_chosen(replace(self.session.settings, model=name))
+            return
         models = list_models(self.locations)
         self.app.push_screen(ModelsScreen(models, self.session.model_path), self._model_chosen)
 
@@ -58,7 +63,11 @@ class ModelControls(ChatBase):
         self.session.set_model(path)
         self.status.model = path.name
 
-    def action_settings(self) -> None:
+    def action_settings(self, words: str = "") -> None:
+        """Open the settings, or change one: 'temperature 0.7'."""
+        if words:
+            self._change_by_words(words)
+            return
         screen = SettingsScreen(self.session.settings, THEME_NAMES, self.session.stats, self.session.loaded)
         self.app.push_screen(screen, self._settings_chosen)
 
@@ -73,6 +82,19 @@ class ModelControls(ChatBase):
                 settings = replace(settings, model=self.session.settings.model)
         self._change_settings(settings)
         self.say("Settings saved.")
+
+    def _change_by_words(self, words: str) -> None:
+        name, _, value = words.partition(" ")
+        try:
+            if not value.strip():
+                field = setting_named(name)
+                self.say(f"{field.name} is {getattr(self.session.settings, field.name)}; it takes {field.expectation}.")
+                return
+            settings = with_setting(self.session.settings, name, value)
+        except SettingsError as error:
+            self.say(str(error), "warning")
+            return
+        self._settings_chosen(settings)
 
     def action_toggle_thinking(self) -> None:
         self.switch("toggle_thinking", _next("toggle_thinking", self.session.settings.thinking))

@@ -13,8 +13,9 @@ from textual.screen import ModalScreen
 from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
+from app.figures import count_text, size_text
 from app.library import LocalModel
-from app.tui.display import MUTED, count_text, shown, size_text
+from app.tui.display import MUTED, shown
 
 
 class ModelsScreen(ModalScreen[LocalModel | None]):

@@ -8,8 +8,9 @@ from textual.content import Content
 from textual.message import Message
 from textual.widgets import Static
 
+from app.figures import count_text, size_text
 from app.messages import Attachment
-from app.tui.display import MUTED, count_text, shown, size_text
+from app.tui.display import MUTED, shown
 
 
 @dataclass

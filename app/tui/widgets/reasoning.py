@@ -10,7 +10,7 @@ from textual.containers import Vertical
 from textual.content import Content
 from textual.widgets import Static
 
-from app.tui.display import seconds_text
+from app.figures import seconds_text
 from app.tui.widgets.plain_text import PlainText
 
 

@@ -8,7 +8,8 @@ from textual.content import Content
 from textual.reactive import reactive
 from textual.widget import Widget
 
-from app.tui.display import MUTED, count_text, shown, size_text
+from app.figures import count_text, explain, size_text
+from app.tui.display import MUTED, shown
 from runtime.protocol import EngineStats
 
 SPARK_MARKS = "▁▂▃▄▅▆▇"
@@ -139,27 +140,6 @@ def _overlap(stats: EngineStats) -> Content:
     if stats.overlap_level != "off":
         return Content.assemble(("overlap ", MUTED), (stats.overlap_level, "$text-success"))
     return Content.styled("overlap off" if not stats.overlap_requested else "overlap n/a", MUTED)
-
-
-def explain(stats: EngineStats) -> list[str]:
-    """Every figure in words, for the tooltip and the help screen."""
-    limit = "no limit" if stats.vram_limit_bytes is None else f"of {size_text(stats.vram_limit_bytes)}"
-    overlap = f"runs ({stats.overlap_level})" if stats.overlap_level != "off" else "does not run"
-    if stats.overlap_reason and stats.overlap_level == "off":
-        overlap += f": {shown(stats.overlap_reason).plain}"
-    hit = "not measured yet" if stats.slot_hit_rate is None else f"{stats.slot_hit_rate:.1%} over the last 64 tokens"
-    memory = "VRAM" if stats.device != "cpu" else "Engine memory that counts against --vram"
-    prefill = "–" if stats.prefill_tok_s is None else f"{stats.prefill_tok_s:.0f}"
-    decode = "–" if stats.decode_tok_s is None else f"{stats.decode_tok_s:.1f}"
-    return [
-        f"Speed: {decode} tok/s decode, {prefill} tok/s prefill, on {stats.device}",
-        f"Slot hit rate: {hit}",
-        f"Slots: {stats.num_slots_used} of {stats.num_slots} used; {stats.num_experts} experts; policy {stats.policy}",
-        f"{memory}: {size_text(stats.vram_used_bytes)} used, {limit}",
-        f"Context: {stats.context_used_tokens} of {stats.context_limit_tokens} tokens",
-        f"Overlap: {overlap}",
-        f"Engine process: {size_text(stats.engine_rss_bytes)} of memory",
-    ]
 
 
 def _width(segments: list[Segment], separator: Content) -> int:

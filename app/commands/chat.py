@@ -1,0 +1,49 @@
+"""`hotslot chat`: line by line, for pipes, SSH and screen readers. The same chat core and store as the screen."""
+
+import argparse
+import asyncio
+from pathlib import Path
+from typing import Any
+
+from app.chat.session import ChatSession
+from app.commands.context import CommandContext
+from app.commands.options import add_chat_options, add_engine_options, add_model_option
+from app.engine import LocalEngine
+from app.lines.line_base import LineState
+from app.lines.line_chat import LineChat
+from app.lines.line_input import LineInput
+from app.store.conversations import Store
+
+
+def add_parser(commands: Any) -> None:
+    parser = commands.add_parser(
+        "chat",
+        help="chat line by line: for pipes, SSH and screen readers",
+        description="A message per line; lines that begin with / are commands, /help lists them.",
+        allow_abbrev=False,
+    )
+    add_model_option(parser)
+    add_chat_options(parser)
+    add_engine_options(parser)
+    parser.set_defaults(run=run)
+
+
+def run(context: CommandContext, arguments: argparse.Namespace) -> int:
+    context.tell_settings_notice()
+    model_path = context.model_path()
+    store, notice = Store.open_or_in_memory(context.locations.database_file)
+    if notice:
+        context.console.notice(notice)
+    try:
+        return asyncio.run(_chat(context, store, model_path))
+    finally:
+        store.close()
+
+
+async def _chat(context: CommandContext, store: Store, model_path: Path) -> int:
+    session = ChatSession(LocalEngine(context.locations.engine_log_file), store, context.settings, model_path)
+    state = LineState(session, store, context.locations, context.console, LineInput(context.console.notice))
+    try:
+        return await LineChat(state).run()
+    finally:
+        await session.close()

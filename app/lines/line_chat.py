@@ -1,0 +1,166 @@
+"""The loop of the line-oriented chat: a line is a message or a slash command of the one action table.
+
+Lines of a script are taken one after the other. At a terminal, commands work while an answer runs, and messages wait.
+"""
+
+import asyncio
+import signal
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import aclosing, contextmanager, suppress
+
+from app.actions import SlashCommand, line_actions, parse_slash
+from app.chat.events import TurnEvents
+from app.errors import HotslotError
+from app.lines.conversation_commands import ConversationCommands
+from app.lines.line_base import LineState
+from app.lines.message_commands import MessageCommands
+from app.lines.model_commands import ModelCommands
+from app.lines.turn_printer import TurnPrinter
+from app.sanitize import clean_line
+
+INTERRUPTED = 130
+Handler = Callable[[str], Awaitable[None]]
+
+NOT_WHILE_ANSWERING = frozenset({"regenerate", "new_chat", "open_chat", "delete_chat"})
+"""Commands that change what is being answered; typed during an answer they wait for its end."""
+
+
+class LineChat:
+    """`run` reads to the end of the input, /quit, or the second Ctrl+C in a row, and returns the exit status."""
+
+    def __init__(self, state: LineState) -> None:
+        self._state = state
+        self._session, self._console, self._input = state.session, state.console, state.input
+        groups = (MessageCommands(state), ConversationCommands(state), ModelCommands(state))
+        self._handlers = self._collect(groups)
+        self._handlers |= {"quit": self._quit, "regenerate": self._regenerate}
+        self._num_interrupts = 0
+        self._is_answering = False
+        self._has_quit = False
+        self._interrupted = asyncio.Event()
+        """Set by the Ctrl+C that ends the program."""
+        self._live: set[asyncio.Task[None]] = set()
+        """Commands typed while an answer runs."""
+
+    @staticmethod
+    def _collect(groups: tuple[object, ...]) -> dict[str, Handler]:
+        found: dict[str, Handler] = {}
+        for action in line_actions():
+            for group in groups:
+                if (handler := getattr(group, f"do_{action.name}", None)) is not None:
+                    found[action.name] = handler
+        return found
+
+    def check_integrity(self) -> None:
+        """Every action of the table that has a meaning here is answered. Raises AssertionError naming the first."""
+        for action in line_actions():
+            assert action.name in self._handlers, f"/{action.command} has no answer in hotslot chat"
+
+    # ---- the loop
+
+    async def run(self) -> int:
+        with self._input.terminal_kept(), self._interrupts():
+            talking = asyncio.create_task(self._talk())
+            ending = asyncio.create_task(self._interrupted.wait())
+            await asyncio.wait({talking, ending}, return_when=asyncio.FIRST_COMPLETED)
+            if talking.done():
+                ending.cancel()
+                await talking
+                return 0
+            # The turn ends with what it has: its iteration is closed, and the partial answer is stored.
+            talking.cancel()
+            with suppress(asyncio.CancelledError):
+                await talking
+            self._console.end_line()
+            return INTERRUPTED
+
+    async def _talk(self) -> None:
+        if self._input.is_terminal:
+            self._console.remark("Write a message, /help for commands, /quit or Ctrl+D to leave.")
+        while not self._has_quit and (line := await self._input.read()) is not None:
+            if self._input.is_terminal:
+                # Nobody types a script's lines between two interrupts.
+                self._num_interrupts = 0
+            await self._take(line)
+
+    async def _take(self, line: str) -> None:
+        try:
+            command = parse_slash(line)
+            if isinstance(command, SlashCommand):
+                await self._obey(command)
+            elif command is not None:
+                self._console.notice(
+                    f"there is no command /{command}; /help lists them. Put a space before it to send it."
+                )
+            elif line.strip() or self._state.attachments:
+                await self._send(line)
+        except HotslotError as error:
+            self._console.notice(str(error))
+
+    async def _obey(self, command: SlashCommand) -> None:
+        handler = self._handlers.get(command.action.name)
+        if handler is None:
+            self._console.notice(f"/{command.action.command} is for the screen only; /help lists what works here.")
+        else:
+            await handler(command.argument)
+
+    async def _send(self, text: str) -> None:
+        files, self._state.attachments[:] = tuple(self._state.attachments), []
+        await self.answer(self._session.send(text, files))
+
+    async def _regenerate(self, argument: str) -> None:
+        await self.answer(self._session.regenerate())
+
+    async def _quit(self, argument: str) -> None:
+        self._has_quit = True
+        await self._session.cancel()
+
+    async def answer(self, turn: TurnEvents) -> None:
+        """Print a turn to its end."""
+        printer = TurnPrinter(self._console)
+        self._is_answering = True
+        try:
+            with self._input.watched(self._take_live):
+                async with aclosing(turn) as events:
+                    async for event in events:
+                        printer.show(event)
+        finally:
+            self._is_answering = False
+
+    # ---- what comes while an answer runs
+
+    def _take_live(self, line: str) -> bool:
+        """Obey a command at once, if it can be; anything else waits for its turn."""
+        command = parse_slash(line)
+        if not isinstance(command, SlashCommand) or command.action.name in NOT_WHILE_ANSWERING:
+            if line.strip():
+                self._console.remark(f"Waits for the answer: {clean_line(line)[:60]}")
+            return not line.strip()
+        task = asyncio.create_task(self._take(line))
+        self._live.add(task)
+        task.add_done_callback(self._live.discard)
+        return True
+
+    @contextmanager
+    def _interrupts(self) -> Iterator[None]:
+        loop = asyncio.get_running_loop()
+        # Where the loop can't handle signals, Ctrl+C ends the program at once.
+        with suppress(NotImplementedError):
+            loop.add_signal_handler(signal.SIGINT, self._interrupt)
+        try:
+            yield
+        finally:
+            with suppress(NotImplementedError):
+                loop.remove_signal_handler(signal.SIGINT)
+
+    def _interrupt(self) -> None:
+        """Ctrl+C: the first one stops the answer; a second, without a line typed between them, ends the program."""
+        self._num_interrupts += 1
+        if self._num_interrupts > 1:
+            self._interrupted.set()
+        elif self._is_answering:
+            task = asyncio.get_running_loop().create_task(self._session.cancel())
+            self._live.add(task)
+            task.add_done_callback(self._live.discard)
+        else:
+            self._console.remark("Ctrl+C again leaves; so do /quit and Ctrl+D.")

@@ -1,0 +1,118 @@
+"""A script of lines through `hotslot chat`: messages, commands, and what goes to which stream."""
+
+import io
+from pathlib import Path
+
+from app.actions import line_actions
+from app.lines.line_input import LineInput
+from app.locations import Locations
+from app.settings import SETTING_FIELDS
+from app.settings_file import SettingsFile
+from app.store.conversations import Store
+from tests.app.lines.conftest import RunLines
+from tests.support.scripted_engine import HELLO, BadCall, Call, Crash, End, Refuse, Say
+
+HOSTILE = "a\x1b]52;c;aGk=\x07b\x9b31mc\u202ed\0e[/red]"
+
+
+async def test_answers_go_to_stdout_and_everything_else_to_stderr(run_lines: RunLines) -> None:
+    said = await run_lines("Good morning", scripts=(HELLO,))
+    assert (said.out, said.status) == ("Hello there.\n", 0)
+    assert said.err.splitlines() == [
+        "Loading the model… 22%",
+        "scripted is ready.",
+        "Reasoning:",
+        "Let me think.",
+        "Answer:",
+    ]
+
+
+async def test_lines_are_messages_of_one_conversation(run_lines: RunLines, store: Store) -> None:
+    said = await run_lines("one", "", "   ", "/etc/hosts is a file", "two \\", "lines", scripts=((Say("ok"),),))
+    asked = [request.messages[-1].content for request in said.engine.requests]
+    assert asked == ["one", "/etc/hosts is a file", "two \nlines"]
+    [conversation] = store.list_conversations()
+    assert len(store.branch(conversation.head_id)) == 6
+
+
+async def test_help_has_every_command_that_works_here(run_lines: RunLines) -> None:
+    said = await run_lines("/help", "hi", "/help")
+    for action in line_actions():
+        assert f"/{action.command}" in said.out
+    assert "/fold" not in said.out
+    assert "Slot hit rate" in said.out
+
+
+async def test_what_can_not_be_done_is_one_line_and_the_script_goes_on(run_lines: RunLines) -> None:
+    mistakes = ("/nope", "/fold", "/open", "/open 7", "/open gone", "/attach", "/attach /no/such", "/detach", "/rename")
+    said = await run_lines(*mistakes, "/set nothing 1", "/set temperature hot", "/regenerate", "/model gone", "hi")
+    assert said.out == "Hello there.\n"
+    notices = [line for line in said.err.splitlines() if line.startswith("hotslot: ")]
+    assert len(notices) == len(mistakes) + 4
+    assert said.status == 0
+
+
+async def test_conversations_are_listed_found_opened_renamed_and_deleted(run_lines: RunLines, store: Store) -> None:
+    said = await run_lines(
+        "About cats", "/new", "About dogs", "/rename Hounds", "/list", "/search cats", "/open 1", "/delete", "/list",
+        scripts=((Say("They purr."),), (Say("They bark."),)),
+    )  # fmt: skip
+    assert "1. Hounds (open)\n2. About cats\n" in said.out
+    assert "1. About cats\n   " in said.out
+    assert "You: About cats\nscripted: They purr.\n" in said.out
+    assert [conversation.title for conversation in store.list_conversations()] == ["Hounds"]
+
+
+async def test_files_go_with_the_next_message_only(run_lines: RunLines, tmp_path: Path) -> None:
+    (tmp_path / "a b.txt").write_text("inside")
+    said = await run_lines(f"/attach '{tmp_path}/a b.txt'", f"/attach {tmp_path}/a b.txt", "/detach", "read", "again")
+    first, second = (request.messages[-1].content for request in said.engine.requests)
+    assert first.count("inside") == 1
+    assert second == "again"
+
+
+async def test_answering_again_makes_a_branch(run_lines: RunLines, store: Store) -> None:
+    said = await run_lines("go", "/retry", scripts=((Say("one"),), (Say("two"),)))
+    assert said.out == "one\ntwo\n"
+    [conversation] = store.list_conversations()
+    assert {leaf.content for leaf in store.leaves(conversation.id)} == {"one", "two"}
+
+
+async def test_settings_are_shown_changed_and_kept(run_lines: RunLines, locations: Locations) -> None:
+    said = await run_lines(
+        "/settings", "/set temperature 0", "/set Top-k 5", "/think off", "/overlap off", "/set seed -"
+    )
+    for field in SETTING_FIELDS:
+        assert f"{field.name} = " in said.out
+    settings, _ = SettingsFile(locations.config_file).load()
+    kept = (settings.temperature, settings.top_k, settings.thinking, settings.overlap, settings.seed)
+    assert kept == (0.0, 5, "off", False, None)
+    assert "temperature = 0.0" in said.err
+
+
+async def test_every_end_of_an_answer_is_told(run_lines: RunLines) -> None:
+    said = await run_lines(
+        "a", "b", "c", "d", scripts=((Refuse("Too long."),), (Say("x"), End("length")), (Say("y"), Crash()), HELLO)
+    )
+    assert said.out == "x\ny\nHello there.\n"
+    assert "hotslot: Too long.\n" in said.err
+    assert "is not complete" in said.err
+    assert "ended unexpectedly" in said.err
+
+
+async def test_hostile_text_is_clean_on_both_streams(run_lines: RunLines) -> None:
+    script = (Say(HOSTILE, is_reasoning=True), Say(HOSTILE), Call(HOSTILE, {"x": HOSTILE}), BadCall(HOSTILE, HOSTILE))
+    said = await run_lines(
+        HOSTILE.replace("\0", ""), f"/rename {HOSTILE}", "/list", f"/open {HOSTILE}", scripts=(script,)
+    )
+    assert not set("\x1b\x07\x9b\u202e\0") & set(said.out + said.err)
+    assert "[/red]" in said.out
+
+
+async def test_a_line_that_is_not_utf8_is_read_and_told() -> None:
+    told: list[str] = []
+    typed = LineInput(told.append, io.BytesIO(b"caf\xe9\n\xff\x00\n"))
+    assert await typed.read() == "café"
+    assert await typed.read() == ""
+    assert await typed.read() is None
+    assert len(told) == 2
