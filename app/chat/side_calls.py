@@ -88,10 +88,6 @@ class SideCalls:
         """In the order in which they were asked."""
         return tuple(self._calls.values())
 
-    @property
-    def num_unfinished(self) -> int:
-        return len(self._asking)
-
     async def ask(
         self,
         kind: SideCallKind,
@@ -163,6 +159,11 @@ class SideCalls:
         task = asyncio.create_task(_quietly(job))
         self._jobs.add(task)
         task.add_done_callback(self._jobs.discard)
+
+    async def settle(self) -> None:
+        """Wait until nothing is asked any more and all jobs are done."""
+        while tasks := {*self._jobs, *self._asking.values()}:
+            await asyncio.wait(tasks)
 
     async def close(self) -> None:
         """Cancel all and wait for their end."""

@@ -193,7 +193,7 @@ async def test_the_users_own_title_is_kept() -> None:
     session = session_of(engine, store)
     await end_of(session, "hi")
     await session.rename("My own")
-    await until(lambda: not session.side_calls.num_unfinished)
+    await session.side_calls.settle()
     await session.close()
     assert [c.title for c in store.list_conversations()] == ["My own"]
     assert session.conversation is not None
