@@ -241,6 +241,13 @@ class Store:
             )
         return [to_conversation(row) for row in rows]
 
+    def list_deleted(self, limit: int = 100) -> list[Conversation]:
+        """Those that `undelete` can bring back, last deleted first."""
+        rows = self._database.read(
+            "SELECT * FROM conversations WHERE deleted_at IS NOT NULL ORDER BY deleted_at DESC LIMIT ?", limit
+        )
+        return [to_conversation(row) for row in rows]
+
     def search(self, query: str, limit: int = 50) -> list[SearchHit]:
         """Messages that have all words of the query (the last may be a beginning), best first."""
         words = _search_words(query)
