@@ -25,7 +25,9 @@ def new_id() -> str:
 
 DocumentKind = Literal["text", "code", "pages"]
 """How places in a document are named: `text` by the line where a paragraph begins, `code` by each line, `pages` by the
-page; pages are parted by a form feed."""
+page; pages are parted by `PAGE_BREAK`."""
+PAGE_BREAK = "\ue00c"
+"""Of the private use area: no filter for the screen takes it out, and none is left in what a document says."""
 
 
 ReadingMode = Literal["whole", "passages", "all"]

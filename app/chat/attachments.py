@@ -62,6 +62,16 @@ def read_attachment(path: Path, *, may_be_pipe: bool = True) -> tuple[Attachment
     return read_document(_read(path, name, may_be_pipe), name, clean_line(path.name) or name)
 
 
+def read_stream(descriptor: int, name: str) -> tuple[Attachment, str | None]:
+    """The same for what comes from a pipe or terminal until it ends."""
+    try:
+        data = _read_pipe(descriptor, name)
+    except OSError as error:
+        reason = clean_line(error.strerror or str(error))
+        raise AttachmentError(f"{name} can't be read: {reason}; name a file.") from error
+    return read_document(data, name, name)
+
+
 def read_document(data: bytes, name: str, short_name: str) -> tuple[Attachment, str | None]:
     """The same for bytes; errors and notices call them `name`, the document is called `short_name`."""
     packed = _packed_form(data, short_name)

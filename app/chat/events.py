@@ -17,7 +17,7 @@ from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from typing import Literal
 
-from app.messages import ToolStatus
+from app.messages import ReadingMode, ToolStatus
 from app.tools.permissions import PermissionScope
 from app.tools.registry import Risk
 from runtime.protocol import EngineStats, RequestStats, ToolCall, Usage
@@ -50,6 +50,28 @@ class UserMessageStored:
     """The user's message is on disk; nothing later can lose it."""
 
     message_id: str
+
+
+@dataclass(frozen=True)
+class DocumentPlanned:
+    """How a document will be shown to the model with this message; comes before `PromptStarted`.
+
+    `num_tokens` is what is shown of its `document_tokens` (those of a document far too long are an estimate);
+    `context_share` is the first over the whole context. `line` says all of it.
+    """
+
+    name: str
+    mode: ReadingMode
+    why: str
+    num_tokens: int
+    document_tokens: int
+    context_share: float
+
+    @property
+    def line(self) -> str:
+        """'report.pdf: read whole, 2,310 tokens, 28 % of the context (it fits).'"""
+        what = {"whole": "read whole", "passages": "passages", "all": "all of it, in pieces"}[self.mode]
+        return f"{self.name}: {what}, {self.num_tokens:,} tokens, {self.context_share:.0%} of the context ({self.why})."
 
 
 @dataclass(frozen=True)
@@ -170,6 +192,7 @@ TurnEvent = (
     EngineStarting
     | EngineReady
     | UserMessageStored
+    | DocumentPlanned
     | PromptStarted
     | PrefillAdvanced
     | AnswerTextStreamed

@@ -10,8 +10,10 @@ from pathlib import Path
 
 from app.chat.asides import ask_aside
 from app.chat.context_window import build_context
+from app.chat.document_reading import DocumentReader, ReadPieces, without_readings
 from app.chat.engine_start import EngineStarter
 from app.chat.events import (
+    DocumentPlanned,
     EngineReady,
     NoticeShown,
     PermissionAnswer,
@@ -27,6 +29,7 @@ from app.chat.tool_rounds import Shorten, ToolRounds
 from app.chat.transcript import Transcript
 from app.chat.turn import Turn
 from app.chat.turn_progress import TurnProgress
+from app.documents.reading_plan import ReadingChoice, ReadingPlan
 from app.engine import Engine
 from app.errors import HotslotError, SideCallError, TurnInProgressError
 from app.messages import Attachment, Conversation, Message, new_id
@@ -63,6 +66,8 @@ class ChatSession:
         """The tools the model is offered; None: none."""
         self.shorten_result: Shorten | None = self._shorten
         """Makes less of a result over MAX_RESULT_CHARS; without it such a result is cut, and says so."""
+        self.read_pieces: ReadPieces | None = None
+        """Reads a document piece by piece; without it a document that does not fit can be searched only."""
         self.stats: EngineStats | None = None
         """The engine's last figures; None before its first start."""
         self.side_calls = SideCalls(engine)
@@ -75,6 +80,7 @@ class ChatSession:
         self._starter = EngineStarter(engine)
         self._turn: Turn | None = None
         self._rounds: ToolRounds | None = None
+        self._reading: asyncio.Future[str] | None = None
         self._is_busy = False
         self._is_warming_up = False
         self._is_cancel_asked = False
@@ -146,17 +152,28 @@ class ChatSession:
 
     # ---- turns
 
-    async def send(self, text: str, attachments: Sequence[Attachment] = ()) -> TurnEvents:
-        """Say something and stream the answer. Raises HotslotError, before anything is stored, if it can't be said."""
+    async def send(
+        self, text: str, attachments: Sequence[Attachment] = (), reading: ReadingChoice = "auto"
+    ) -> TurnEvents:
+        """Say something and stream the answer. Raises HotslotError, before anything is stored, if it can't be said.
+
+        `reading` is how documents are to be shown to the model.
+        """
         self._refuse_if_busy()
         content = clean(text)
         if not content.strip() and not attachments:
             raise RequestError("The message is empty; type something first.")
-        async with aclosing(self._say(content, tuple(attachments))) as events:
+        async with aclosing(self._say(content, tuple(attachments), reading)) as events:
             async for event in events:
                 yield event
 
-    async def edit(self, message_id: str, text: str, attachments: Sequence[Attachment] | None = None) -> TurnEvents:
+    async def edit(
+        self,
+        message_id: str,
+        text: str,
+        attachments: Sequence[Attachment] | None = None,
+        reading: ReadingChoice = "auto",
+    ) -> TurnEvents:
         """Say a user's message of this branch in other words; the former one stays in the store as another branch.
 
         None keeps the attachments it has. Raises HotslotError, before anything is stored, if it can't be said.
@@ -170,12 +187,13 @@ class ChatSession:
         if not content.strip() and not files:
             raise RequestError("The message is empty; type something first.")
         self._transcript.step_back_to(edited.parent_id)
-        async with aclosing(self._say(content, files)) as events:
+        async with aclosing(self._say(content, files, reading)) as events:
             async for event in events:
                 yield event
 
-    async def _say(self, content: str, attachments: tuple[Attachment, ...]) -> TurnEvents:
+    async def _say(self, content: str, files: tuple[Attachment, ...], reading: ReadingChoice) -> TurnEvents:
         self._begin_turn()
+        attachments = without_readings(files)
         try:
             conversation = self._transcript.begin(content or attachments[0].name, self.settings.model)
             message = Message(conversation.id, self._transcript.head_id, "user", content, attachments=attachments)
@@ -183,7 +201,7 @@ class ChatSession:
             for notice in self._transcript.take_notices():
                 yield NoticeShown(notice)
             yield UserMessageStored(message.id)
-            async with aclosing(self._answer()) as events:
+            async with aclosing(self._answer(reading)) as events:
                 async for event in events:
                     yield event
         finally:
@@ -235,6 +253,8 @@ class ChatSession:
             return
         self._is_cancel_asked = True
         self._starter.cancel()
+        if self._reading is not None:
+            self._reading.cancel()
         if self._rounds is not None:
             self._rounds.cancel()
         if self._turn is not None:
@@ -250,11 +270,20 @@ class ChatSession:
         if self.loaded is None:
             return None
         draft = Message("", None, "user", clean(text), attachments=tuple(attachments))
-        context = build_context((*self.messages, draft), self.settings.system_prompt)
-        settings = self.settings
-        return await self.engine.count_tokens(
-            CountTokens(new_id(), context, self._tools, settings.wants_thinking, settings.template_switches)
-        )
+        return await self._count((*self.messages, draft))
+
+    async def plan_reading(
+        self, text: str, attachments: Sequence[Attachment], reading: ReadingChoice = "auto"
+    ) -> tuple[DocumentPlanned, ...]:
+        """How `send` would show these documents, and those of earlier messages that were shown in part.
+
+        Nothing is read in pieces yet. Empty while no model is loaded. Raises HotslotError where it can't be done.
+        """
+        if self.loaded is None:
+            return ()
+        draft = Message("", None, "user", clean(text), attachments=without_readings(attachments))
+        reader = self._reader((*self.messages, draft), reading, is_draft=True)
+        return tuple([planned async for planned in reader.decide()]) if reader.has_to_decide else ()
 
     async def close(self) -> None:
         """End side calls and the engine."""
@@ -263,11 +292,14 @@ class ChatSession:
 
     # ---- one answer
 
-    async def _answer(self) -> TurnEvents:
+    async def _answer(self, reading: ReadingChoice = "auto") -> TurnEvents:
         progress = TurnProgress()
         try:
             async with aclosing(self._start_engine()) as starting:
                 async for event in starting:
+                    yield event
+            async with aclosing(self._decide_readings(reading)) as deciding:
+                async for event in deciding:
                     yield event
             async with aclosing(self._all_rounds(progress)) as events:
                 async for event in events:
@@ -311,6 +343,43 @@ class ChatSession:
                 if rounds.end_notice:
                     yield NoticeShown(rounds.end_notice)
                 return
+
+    async def _decide_readings(self, reading: ReadingChoice) -> TurnEvents:
+        """How the last message shows its documents, where that is still open."""
+        reader = self._reader(self.messages, reading)
+        if self._is_cancel_asked or not reader.has_to_decide:
+            return
+        async with aclosing(reader.decide()) as plans:
+            async for planned in plans:
+                yield planned
+        await self._transcript.note_readings(reader.attachments)
+
+    def _reader(self, branch: Sequence[Message], choice: ReadingChoice, is_draft: bool = False) -> DocumentReader:
+        loaded = self._starter.loaded
+        assert loaded is not None
+        can_read = self.read_pieces is not None
+        read_pieces = (_read_nothing if is_draft else self._read) if can_read else None
+        return DocumentReader(
+            branch, self._count, loaded.context_limit_tokens, self.settings.max_tokens, choice, read_pieces
+        )
+
+    async def _read(self, document: Attachment, question: str, plan: ReadingPlan) -> str:
+        """`read_pieces`, which `cancel` ends."""
+        assert self.read_pieces is not None
+        self._reading = asyncio.ensure_future(self.read_pieces(document, question, plan))
+        try:
+            return await self._reading
+        finally:
+            self._reading.cancel()
+            self._reading = None
+
+    async def _count(self, branch: Sequence[Message]) -> int:
+        """Tokens of the whole prompt for a branch."""
+        context = build_context(branch, self.settings.system_prompt)
+        settings = self.settings
+        return await self.engine.count_tokens(
+            CountTokens(new_id(), context, self._tools, settings.wants_thinking, settings.template_switches)
+        )
 
     async def _start_engine(self) -> TurnEvents:
         async with aclosing(self._starter.ensure(self.settings.engine_options(self.model_path))) as events:
@@ -448,3 +517,8 @@ class ChatSession:
     def _take_stats(self) -> list[TurnEvent]:
         stats, self._new_stats = self._new_stats, None
         return [] if stats is None else [StatsUpdated(stats)]
+
+
+async def _read_nothing(document: Attachment, question: str, plan: ReadingPlan) -> str:
+    """In place of reading pieces, for a plan that is only looked at."""
+    return ""

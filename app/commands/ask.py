@@ -6,12 +6,14 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import aclosing, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
-from app.chat.attachments import decode_text, read_attachment
+from app.chat.attachments import decode_text, read_attachment, read_stream
 from app.chat.events import (
     AnswerTextStreamed,
+    DocumentPlanned,
     EngineReady,
     EngineStarting,
     NoticeShown,
@@ -29,7 +31,9 @@ from app.commands.context import CommandContext
 from app.commands.options import add_chat_options, add_engine_options, add_model_option, parse_output_path
 from app.commands.tool_options import add_tool_options, make_toolbox, offer_asides
 from app.console import Console
+from app.documents.reading_plan import ReadingChoice
 from app.engine import LocalEngine
+from app.errors import AttachmentError
 from app.messages import Attachment
 from app.sanitize import clean_line
 from app.store.conversations import Store
@@ -40,10 +44,29 @@ from runtime.protocol import EngineStats, RequestStats, ToolCall
 INTERRUPTED = 130
 
 
+@dataclass(frozen=True)
+class _Question:
+    prompt: str
+    documents: list[Attachment]
+    reading: ReadingChoice
+
+
 def add_parser(commands: Any) -> None:
     parser = commands.add_parser("ask", help="ask one question and print the answer", allow_abbrev=False)
     add_model_option(parser)
-    parser.add_argument("--file", action="append", default=[], metavar="F", help="a text file to go with the question")
+    parser.add_argument(
+        "--file",
+        action="append",
+        default=[],
+        metavar="F",
+        help="a document to go with the question: text, code, HTML, PDF or DOCX; - is stdin; may be repeated",
+    )
+    parser.add_argument(
+        "--reading",
+        choices=get_args(ReadingChoice),
+        default="auto",
+        help="how documents are read: whole, passages that a search finds, or all in pieces; auto: whole where it fits",
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object at the end")
     parser.add_argument("--trace", metavar="FILE", help="record which experts are routed, for hotslot bench policy")
     parser.add_argument("prompt", metavar="PROMPT", nargs="?", help="the question, or - to read it from stdin")
@@ -56,6 +79,8 @@ def add_parser(commands: Any) -> None:
 def run(context: CommandContext, arguments: argparse.Namespace) -> int:
     context.tell_settings_notice()
     console = context.console
+    if [*arguments.file, arguments.prompt].count("-") > 1:
+        raise UsageError("stdin can be read once only; give one of --file - and the prompt -.")
     attachments = list(_read_files(arguments.file, console))
     prompt = _read_prompt(arguments.prompt, bool(attachments), console)
     if not prompt.strip() and not attachments:
@@ -63,15 +88,22 @@ def run(context: CommandContext, arguments: argparse.Namespace) -> int:
     trace_path = parse_output_path("--trace", arguments.trace)
     toolbox = make_toolbox(arguments)
     model_path = context.model_path()
-    return asyncio.run(_ask(context, model_path, prompt, attachments, toolbox, trace_path, arguments.json))
+    question = _Question(prompt, attachments, arguments.reading)
+    return asyncio.run(_ask(context, model_path, question, toolbox, trace_path, arguments.json))
 
 
 def _read_files(names: list[str], console: Console) -> Iterator[Attachment]:
     for name in names:
-        attachment, notice = read_attachment(Path(name))
+        attachment, notice = _read_stdin() if name == "-" else read_attachment(Path(name))
         if notice:
             console.notice(notice)
         yield attachment
+
+
+def _read_stdin() -> tuple[Attachment, str | None]:
+    if sys.stdin is None:
+        raise AttachmentError("There is no stdin to read a document from; name a file.")
+    return read_stream(sys.stdin.buffer.fileno(), "stdin")
 
 
 def _read_prompt(prompt: str | None, has_files: bool, console: Console) -> str:
@@ -93,8 +125,7 @@ def _read_prompt(prompt: str | None, has_files: bool, console: Console) -> str:
 async def _ask(
     context: CommandContext,
     model_path: Path,
-    prompt: str,
-    attachments: list[Attachment],
+    question: _Question,
     toolbox: ToolBox | None,
     trace_path: Path | None,
     is_json: bool,
@@ -105,7 +136,7 @@ async def _ask(
     printer = _Printer(context.console, is_json, runs_tools=toolbox is not None)
     try:
         with _interrupt_cancels(session):
-            async with aclosing(session.send(prompt, attachments)) as events:
+            async with aclosing(session.send(question.prompt, question.documents, question.reading)) as events:
                 async for event in events:
                     printer.show(event)
                     if isinstance(event, PermissionAsked):
@@ -154,6 +185,8 @@ class _Printer:
         match event:
             case EngineStarting(phase, fraction, detail):
                 self._console.progress(f"Loading the model ({phase}) {fraction:.0%} {detail}")
+            case DocumentPlanned():
+                self._console.notice(event.line)
             case PrefillAdvanced(done, total) if done < total:
                 self._console.progress(f"Reading the prompt: {done} of {total} tokens")
             case AnswerTextStreamed(channel, text) if not self._is_json:

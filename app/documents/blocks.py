@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from app.documents.wrapping import continues, wrap_width
-from app.messages import Attachment, DocumentKind
+from app.messages import PAGE_BREAK, Attachment, DocumentKind
 
 MAX_BLOCK_CHARS = 2000
 _PACKED_CHARS = 600
@@ -57,7 +57,7 @@ def _split(text: str, kind: DocumentKind) -> tuple[Block, ...]:
 
 
 def _page_blocks(text: str) -> Iterator[Block]:
-    for number, page in enumerate(text.split("\f"), 1):
+    for number, page in enumerate(text.split(PAGE_BREAK), 1):
         packed: list[str] = []
         for paragraph in filter(str.strip, page.split("\n")):
             if packed and sum(map(len, packed)) + len(paragraph) > _PACKED_CHARS:

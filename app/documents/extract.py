@@ -14,11 +14,10 @@ from typing import Literal, get_args
 
 from app.documents.limits import MAX_EXTRACTED_CHARS, MAX_UNPACKED_BYTES, MEMORY_LIMIT_BYTES, TIME_LIMIT_S
 from app.errors import AttachmentError
-from app.messages import DocumentKind
+from app.messages import PAGE_BREAK, DocumentKind
 from app.sanitize import clean, clean_line
 
 Form = Literal["pdf", "docx", "html"]
-PAGE_BREAK = "\f"
 _MIB = 2**20
 
 
@@ -60,7 +59,7 @@ def extract(data: bytes, form: Form, name: str) -> Extracted:
     kind = next((kind for kind in _KINDS if kind == head.get("kind")), None)
     if kind is None:
         raise _problem(name, "crashed")
-    pages = [clean(page).strip("\n") for page in body.split(PAGE_BREAK)]
+    pages = [clean(page).replace(PAGE_BREAK, " ").strip("\n") for page in body.split("\f")]
     if not any(page.strip() for page in pages):
         raise _problem(name, "empty")
     return Extracted(kind, PAGE_BREAK.join(pages), _notices(head, name))

@@ -1,6 +1,9 @@
 """`ask` over a scripted engine: which words go to which stream, the JSON object, the exit status."""
 
+import io
 import json
+import sys
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,6 +14,7 @@ from app.cli import main
 from app.commands import ask
 from runtime.errors import CheckpointError
 from runtime.protocol import TemplateSwitches
+from tests.support.documents import make_pdf
 from tests.support.scripted_engine import CRASH_MESSAGE, BadCall, Call, Crash, End, Refuse, Say, ScriptedEngine, Step
 
 
@@ -196,6 +200,40 @@ def test_files_go_before_the_prompt(run_ask: Any, tmp_path: Path) -> None:
         engine.requests[0].messages[0].content == "File a.txt:\n```\nalpha\n```\n\nFile b.txt:\n```\nGrüße\n```\n\ngo"
     )
     assert "b.txt is not UTF-8; it was read as Latin-1." in err
+
+
+def test_documents_are_planned_on_stderr(run_ask: Any, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("first line\nsecond line\n")
+    _, out, err, _ = run_ask(ANSWER, "--file", str(tmp_path / "a.txt"), "--reading", "whole", "go")
+    assert "a.txt: read whole, 7 tokens, 0% of the context (as chosen)." in err
+    assert out == "It is blue.\n"
+
+
+def test_what_does_not_fit_is_searched(run_ask: Any, tmp_path: Path) -> None:
+    lines = [f"Harbour {number} is kept by Petra{number}." for number in range(3000)]
+    (tmp_path / "a.txt").write_text("\n".join(lines))
+    files = ["--file", str(tmp_path / "a.txt")]
+    status, _, err, engine = run_ask(ANSWER, *files, "Who is Petra77?")
+    assert (status, "a.txt: passages" in err) == (0, True)
+    assert "[line 78] Harbour 77 is kept by Petra77." in engine.requests[0].messages[0].content
+    status, out, err, _ = run_ask(ANSWER, *files, "--reading", "whole", "Who is Petra77?")
+    assert (status, out) == (1, "")
+    assert err.startswith("hotslot: a.txt has ")
+
+
+def test_a_document_from_stdin(run_ask: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    with tempfile.TemporaryFile() as stdin:
+        stdin.write(make_pdf(["The keeper is Petra."]))
+        stdin.seek(0)
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(stdin))
+        *_, engine = run_ask(ANSWER, "--file", "-", "Who?")
+    assert engine.requests[0].messages[0].content == "File stdin:\n```\n[p.1] The keeper is Petra.\n```\n\nWho?"
+
+
+def test_stdin_is_read_once(run_ask: Any) -> None:
+    for arguments in (["--file", "-", "-"], ["--file", "-", "--file", "-", "go"]):
+        status, _, err, _ = run_ask(ANSWER, *arguments)
+        assert (status, "stdin can be read once only" in err) == (2, True)
 
 
 def test_nothing_is_kept(run_ask: Any, own_home: Path) -> None:

@@ -27,7 +27,7 @@ and another one that must not be put together with the first
 ```
 Short.
 """
-TEXTS = st.text(st.sampled_from("aZ .\n\f-#`|é日"), max_size=400)
+TEXTS = st.text(st.sampled_from("aZ .\n\ue00c-#`|é日"), max_size=400)
 
 
 def test_wrapped_prose_is_put_together_and_named_by_its_first_line() -> None:
@@ -59,7 +59,7 @@ def test_code_has_every_line_and_its_indentation() -> None:
 
 
 def test_the_form_that_the_demo_model_was_taught() -> None:
-    pages = Attachment("report.pdf", "First page.\fSecond page.", "pages")
+    pages = Attachment("report.pdf", "First page.\ue00cSecond page.", "pages")
     lines = Attachment("notes.txt", "One.\n\nTwo.\n")
     assert compose_content("Who?", [pages]) == (
         "File report.pdf:\n```\n[p.1] First page.\n\n[p.2] Second page.\n```\n\nWho?"
@@ -75,8 +75,13 @@ def test_one_line_needs_no_mark() -> None:
 
 def test_paragraphs_of_a_page_share_a_mark_while_they_are_short() -> None:
     page = "\n".join(["x" * 250] * 5)
-    assert [len(block.text) for block in blocks_of(Attachment("a", f"{page}\f\fend", "pages"))] == [501, 501, 250, 3]
-    assert [block.place for block in blocks_of(Attachment("a", f"{page}\f\fend", "pages"))] == [1, 1, 1, 3]
+    assert [len(block.text) for block in blocks_of(Attachment("a", f"{page}\ue00c\ue00cend", "pages"))] == [
+        501,
+        501,
+        250,
+        3,
+    ]
+    assert [block.place for block in blocks_of(Attachment("a", f"{page}\ue00c\ue00cend", "pages"))] == [1, 1, 1, 3]
 
 
 @pytest.mark.parametrize("text", ["x" * 9000, "Some words. " * 900, "word " * 2000, "文。" * 4000])
@@ -92,12 +97,12 @@ def test_long_lines_are_divided_where_a_reader_would(text: str) -> None:
 @given(TEXTS, st.sampled_from(["text", "code", "pages"]))
 def test_no_word_is_lost_and_places_ascend(text: str, kind: DocumentKind) -> None:
     if kind != "pages":
-        text = text.replace("\f", "")
+        text = text.replace("\ue00c", "")
     blocks = blocks_of(Attachment("a", text, kind))
-    assert re.sub(r"\s", "", "".join(block.text for block in blocks)) == re.sub(r"\s", "", text)
+    assert re.sub(r"\s", "", "".join(block.text for block in blocks)) == re.sub("[\\s\ue00c]", "", text)
     places = [block.place for block in blocks]
     assert places == sorted(places)
-    units = text.split("\f" if kind == "pages" else "\n")
+    units = text.split("\ue00c" if kind == "pages" else "\n")
     first_blocks = {block.place: block for block in reversed(blocks)}
     for place, block in first_blocks.items():
         assert block.text.strip()[:1] == units[place - 1].strip()[:1]
@@ -112,7 +117,7 @@ def test_passages_of_everything_are_the_whole(text: str) -> None:
 
 
 def test_passages_and_notes_are_called_what_they_are() -> None:
-    text = "One.\fTwo.\fThree."
+    text = "One.\ue00cTwo.\ue00cThree."
     passages = Attachment("a.pdf", text, "pages", Reading("passages", ((0, 1), (2, 3))))
     notes = Attachment("a.pdf", text, "pages", Reading("all", notes="[p.2] Two."))
     assert fenced(passages) == "File a.pdf (passages):\n```\n[p.1] One.\n\n[p.3] Three.\n```"

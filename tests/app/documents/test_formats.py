@@ -20,7 +20,7 @@ def read(data: bytes, name: str) -> Attachment:
 
 def test_pdf_keeps_pages_and_whole_sentences() -> None:
     document = read(make_pdf(PAGES), "report.pdf")
-    pages = document.text.split("\f")
+    pages = document.text.split("\ue00c")
     assert (document.name, document.kind, len(pages)) == ("report.pdf", "pages", 3)
     for number, page in enumerate(pages, 1):
         assert page == f"Number {number}. {LONG}{LONG}{LONG.strip()}\nShort end {number}."
@@ -28,7 +28,7 @@ def test_pdf_keeps_pages_and_whole_sentences() -> None:
 
 def test_pdf_pages_without_text_are_said() -> None:
     document, notice = read_document(make_pdf(["One.", "", "Three.", ""]), "mixed.pdf", "mixed.pdf")
-    assert document.text == "One.\f\fThree.\f"
+    assert document.text == "One.\ue00c\ue00cThree.\ue00c"
     assert notice == "mixed.pdf has no text on page 2, 4: pictures are not read."
 
 
@@ -40,7 +40,7 @@ def test_pdf_is_known_by_its_bytes() -> None:
 
 def test_docx_with_page_breaks() -> None:
     document = read(make_docx(["# One\nfirst", "second", "third"]), "a.docx")
-    assert (document.kind, document.text) == ("pages", "# One\nfirst\fsecond\fthird")
+    assert (document.kind, document.text) == ("pages", "# One\nfirst\ue00csecond\ue00cthird")
 
 
 def test_docx_without_pages_has_lines() -> None:
@@ -52,7 +52,7 @@ def test_docx_pages_of_the_layout_count_once() -> None:
     noted = "<w:p><w:r><w:t>{}</w:t></w:r></w:p><w:p><w:r><w:br w:type='page'/></w:r></w:p>"
     noted += "<w:p><w:r><w:lastRenderedPageBreak/><w:t>{}</w:t></w:r></w:p>"
     document = read(pack_docx(word_xml(noted.format("a" * 9000, "b"))), "a.docx")
-    assert document.text == "a" * 9000 + "\fb"
+    assert document.text == "a" * 9000 + "\ue00cb"
 
 
 def test_docx_page_longer_than_any_page_is_not_called_one() -> None:

@@ -16,7 +16,7 @@ from app.messages import Attachment
 PAGES = [
     f"The keeper of harbour {number} is called Petra{number}. " + "Boats come and go. " * 60 for number in range(40)
 ]
-HARBOURS = Attachment("harbours.pdf", "\f".join(PAGES), "pages")
+HARBOURS = Attachment("harbours.pdf", "\ue00c".join(PAGES), "pages")
 TOKENS = sum(map(len, PAGES)) // 4
 
 
@@ -96,7 +96,7 @@ def test_which_questions_want_everything(question: str, everything: bool) -> Non
 
 
 def test_search_knows_stems_accents_and_unspaced_scripts() -> None:
-    text = "\f".join(
+    text = "\ue00c".join(
         ["Ships are loading.", "Das Café in Köln.", "今天天气预报说有雨。", "東京は日本の首都です。", "Nothing here."]
     )
     document = Attachment("a.pdf", text, "pages")

@@ -14,7 +14,7 @@ from app.store.conversations import Store
 from app.store.database import Database
 from app.store.migrations import MIGRATIONS
 
-TEXT = "One.\fTwo — ☕.\n"
+TEXT = "One.\ue00cTwo — ☕.\n"
 
 
 @pytest.fixture
