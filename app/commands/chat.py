@@ -41,7 +41,8 @@ def run(context: CommandContext, arguments: argparse.Namespace) -> int:
 
 
 async def _chat(context: CommandContext, store: Store, model_path: Path) -> int:
-    session = ChatSession(LocalEngine(context.locations.engine_log_file), store, context.settings, model_path)
+    engine = LocalEngine(context.locations.engine_log_file)
+    session = ChatSession(engine, store, context.settings, model_path, names_chats=not store.is_in_memory)
     state = LineState(session, store, context.locations, context.console, LineInput(context.console.notice))
     try:
         return await LineChat(state).run()
