@@ -4,11 +4,10 @@ Draws nothing, parses nothing and owns no widget: the TUI and the command line b
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import aclosing
 from pathlib import Path
 
-from app.chat.asides import ask_aside
 from app.chat.context_window import build_context
 from app.chat.document_reading import DocumentReader, ReadPieces, without_readings
 from app.chat.engine_start import EngineStarter
@@ -23,23 +22,21 @@ from app.chat.events import (
     UserMessageStored,
 )
 from app.chat.side_calls import SideCalls
-from app.chat.summaries import summarise
-from app.chat.titles import find_title
+from app.chat.side_jobs import SideJobs
 from app.chat.tool_rounds import Shorten, ToolRounds
 from app.chat.transcript import Transcript
 from app.chat.turn import Turn
 from app.chat.turn_progress import TurnProgress
 from app.documents.reading_plan import ReadingChoice, ReadingPlan
 from app.engine import Engine
-from app.errors import HotslotError, SideCallError, TurnInProgressError
+from app.errors import HotslotError, TurnInProgressError
 from app.messages import Attachment, Conversation, Message, new_id
 from app.sanitize import clean, clean_line
 from app.settings import Settings
 from app.store.conversations import Store
-from app.tools.registry import ToolError
 from app.tools.toolbox import ToolBox
 from runtime.errors import RequestError
-from runtime.protocol import CountTokens, EngineStats, Generate, Loaded, ToolCall, ToolSchema
+from runtime.protocol import CountTokens, EngineStats, Generate, Loaded, ToolSchema
 
 
 class ChatSession:
@@ -64,20 +61,19 @@ class ChatSession:
         self.model_path = model_path
         self.toolbox = toolbox
         """The tools the model is offered; None: none."""
-        self.shorten_result: Shorten | None = self._shorten
+        self.shorten_result: Shorten | None
         """Makes less of a result over MAX_RESULT_CHARS; without it such a result is cut, and says so."""
-        self.read_pieces: ReadPieces | None = None
+        self.read_pieces: ReadPieces | None
         """Reads a document piece by piece; without it a document that does not fit can be searched only."""
         self.stats: EngineStats | None = None
         """The engine's last figures; None before its first start."""
-        self.side_calls = SideCalls(engine)
-        self.on_title_changed: Callable[[], None] | None = None
-        """Called when a side call has named the open conversation."""
         self._names_chats = names_chats
-        self._named_ids: set[str] = set()
-        """Conversations for which a title was asked once."""
         self._transcript = Transcript(store)
         self._starter = EngineStarter(engine)
+        self.side_calls = SideCalls(engine)
+        self.side_jobs = SideJobs(self.side_calls, self._transcript, self._starter)
+        self.shorten_result = self.side_jobs.shorten
+        self.read_pieces = self.side_jobs.read_pieces
         self._turn: Turn | None = None
         self._rounds: ToolRounds | None = None
         self._reading: asyncio.Future[str] | None = None
@@ -315,8 +311,8 @@ class ChatSession:
             # Also runs when the iteration is closed half way: what was produced is kept.
             self._turn = self._rounds = None
             await self._store_answer(progress)
-        if progress.answer.outcome in ("stop", "length"):
-            self._start_naming()
+        if self._names_chats and progress.answer.outcome in ("stop", "length"):
+            self.side_jobs.start_naming()
         for event in self._last_events(progress):
             yield event
 
@@ -446,42 +442,6 @@ class ChatSession:
                     full_result=result.full_text,
                 )
             )
-
-    async def _shorten(self, call: ToolCall, text: str) -> str:
-        loaded = self._starter.loaded
-        assert loaded is not None
-        return await summarise(self.side_calls, call.name, text, loaded.context_limit_tokens, self._conversation_id)
-
-    async def ask_aside(self, question: str) -> str:
-        """The answer of a fresh context to a question of the model's own, for the tool of that name.
-
-        Raises ToolError.
-        """
-        try:
-            answer = await ask_aside(self.side_calls, question, self._conversation_id)
-        except SideCallError as error:
-            raise ToolError(str(error)) from error
-        if not answer:
-            raise ToolError("the question got no answer; ask it in other words")
-        return answer
-
-    @property
-    def _conversation_id(self) -> str:
-        return self.conversation.id if self.conversation is not None else ""
-
-    def _start_naming(self) -> None:
-        """Ask for a title beside the chat, once for a conversation, where it is still named by its first words."""
-        conversation = self.conversation
-        assert conversation is not None
-        is_named = conversation.title_source != "words" or conversation.id in self._named_ids
-        if self._names_chats and not is_named:
-            self._named_ids.add(conversation.id)
-            self.side_calls.start(self._name(conversation.id, self.messages))
-
-    async def _name(self, conversation_id: str, messages: Sequence[Message]) -> None:
-        title = await find_title(self.side_calls, messages)
-        if title and await self._transcript.take_title(conversation_id, title) and self.on_title_changed is not None:
-            self.on_title_changed()
 
     def _message(self, message_id: str) -> Message:
         for message in self.messages:

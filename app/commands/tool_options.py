@@ -59,7 +59,7 @@ def make_toolbox(arguments: argparse.Namespace) -> ToolBox | None:
 def offer_asides(toolbox: ToolBox | None, session: ChatSession) -> None:
     """Add the tool that asks a fresh context, where it was named."""
     if toolbox is not None and any(rule.permission == "ask_aside" for rule in toolbox.permissions.rules):
-        toolbox.registry.add(ask_aside_tool(session.ask_aside))
+        toolbox.registry.add(ask_aside_tool(session.side_jobs.ask_aside))
 
 
 def _rules(names: Iterable[str], decision: Decision) -> list[PermissionRule]:

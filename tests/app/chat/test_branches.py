@@ -248,7 +248,7 @@ async def test_an_edit_keeps_its_files_unless_told_otherwise(store: Store) -> No
     session = ChatSession(ScriptedEngine((Say("a"),)), store, Settings(), MODEL)
     await run(session.send("one", [Attachment("a.txt", "x")]))
     await run(session.edit(session.messages[0].id, "two"))
-    assert session.messages[0].attachments == (Attachment("a.txt", "x"),)
+    assert [(file.name, file.text) for file in session.messages[0].attachments] == [("a.txt", "x")]
     await run(session.edit(session.messages[0].id, "three", ()))
     assert session.messages[0].attachments == ()
     assert len(session.siblings(session.messages[0].id)) == 3

@@ -15,7 +15,7 @@ from app.chat.tool_rounds import MAX_RESULT_CHARS
 from app.documents.passages import pieces_of
 from app.documents.reading_plan import ReadingPlan
 from app.errors import SideCallError
-from app.messages import Attachment
+from app.messages import PAGE_BREAK, Attachment
 from app.store.conversations import Store
 from app.tools.given_tools import ask_aside_tool
 from runtime.protocol import Failed, Finished, Generate, PromptAccepted, RequestEvent, RequestStats, TextProduced, Usage
@@ -152,7 +152,7 @@ async def test_the_model_asks_a_fresh_context() -> None:
     engine.side_scripts = [(Say("They can"), Say("not."))]
     session = session_with(engine, echo_tool())
     assert session.toolbox is not None
-    session.toolbox.registry.add(ask_aside_tool(session.ask_aside))
+    session.toolbox.registry.add(ask_aside_tool(session.side_jobs.ask_aside))
     assert outcomes(await say(session, "go")) == [("done", "They cannot.")]
     [request] = engine.side_requests
     assert [(m.role, m.content) for m in request.messages] == [("user", "Can penguins fly?")]
@@ -166,7 +166,7 @@ async def test_a_question_without_an_answer_is_told_to_the_model(side_script: tu
     engine.side_scripts = [side_script]  # type: ignore[list-item]
     session = session_with(engine, echo_tool())
     assert session.toolbox is not None
-    session.toolbox.registry.add(ask_aside_tool(session.ask_aside))
+    session.toolbox.registry.add(ask_aside_tool(session.side_jobs.ask_aside))
     events = await say(session, "go")
     [(status, text)] = outcomes(events)
     assert (status, text[:6]) == ("failed", "Error:")
@@ -178,7 +178,7 @@ async def test_a_question_without_an_answer_is_told_to_the_model(side_script: tu
 
 PAGES = Attachment(
     "report.pdf",
-    "\f".join(f"Page {number} says that the colour of box {number} is grey." for number in range(1, 7)),
+    PAGE_BREAK.join(f"Page {number} says that the colour of box {number} is grey." for number in range(1, 7)),
     "pages",
 )
 
@@ -237,3 +237,21 @@ async def test_a_piece_that_fails_is_named_and_all_failing_is_an_error() -> None
     assert "(p.3 to 4 could not be read: no room)" in notes.split("\n")
     with pytest.raises(SideCallError, match="no room"):
         await read_pieces(SideCalls(PieceEngine({"": "fail"})), PAGES, "Which?", plan_of(PAGES))
+
+
+async def test_a_document_that_does_not_fit_is_read_by_side_calls() -> None:
+    engine = ScriptedEngine((Say("All grey."),), context_limit_tokens=900)
+    engine.side_scripts = [(Say("Grey boxes."),)]
+    session = session_with(engine)
+    text = PAGE_BREAK.join(f"Page {number}. " + "The box is grey. " * 60 for number in range(8))
+    document = Attachment("report.pdf", text, "pages")
+    events = [event async for event in session.send("List all colours.", [document])]
+    assert isinstance(events[-1], TurnEnded)
+    assert (events[-1].outcome, events[-1].error) == ("stop", "")
+    num_pieces = len(engine.side_requests)
+    assert num_pieces > 1
+    content = engine.requests[0].messages[-1].content
+    assert content.startswith("File report.pdf (notes):\n```\n[p.1] Grey boxes.\n")
+    assert content.endswith("\n```\n\nList all colours.")
+    assert content.count("] Grey boxes.") == num_pieces
+    assert {call.state for call in session.side_calls.calls} == {"done"}

@@ -172,7 +172,7 @@ async def test_a_title_appears_beside_the_chat() -> None:
     engine.side_scripts = [(Say('"Greetings'), Say(', briefly."\n\nmore'))]
     session = session_of(engine, store)
     was_told = asyncio.Event()
-    session.on_title_changed = was_told.set
+    session.side_jobs.on_title_changed = was_told.set
     assert (await end_of(session, "hi you")).outcome == "stop"
     await asyncio.wait_for(was_told.wait(), 5)
     assert session.conversation is not None
