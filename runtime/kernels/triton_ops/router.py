@@ -1,4 +1,5 @@
-"""Top-k routing in one launch: the twin of `torch_ops.router.route`, with ties to the lowest expert."""
+"""Top-k routing in one launch, with ties to the lowest expert, and the weighted sum of the routes. Twin:
+`torch_ops.router`."""
 
 import torch
 import triton
@@ -6,6 +7,8 @@ import triton.language as tl
 from torch import Tensor
 
 _BELOW_ALL = -(2**31)
+_COMBINE_BLOCK = 128
+"""Outputs per program: one to a thread, whose loads are all under way at once."""
 
 
 @triton.jit
@@ -102,3 +105,47 @@ def route(logits: Tensor, num_routed: int, renormalises: bool) -> tuple[Tensor, 
         num_warps=1,
     )
     return ids, weights
+
+
+@triton.jit
+def _combine_kernel(
+    rows_ptr,
+    weights_ptr,
+    shared_ptr,
+    output_ptr,
+    HIDDEN: tl.constexpr,
+    NUM_ROUTED: tl.constexpr,
+    HAS_SHARED: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """Program (block of outputs, row)."""
+    row = tl.program_id(1)
+    places = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = places < HIDDEN
+    total = tl.zeros([BLOCK], tl.float32)
+    for route in tl.static_range(NUM_ROUTED):
+        values = tl.load(rows_ptr + (row * NUM_ROUTED + route) * HIDDEN + places, mask=mask)
+        total = tl.fma(values, tl.load(weights_ptr + row * NUM_ROUTED + route) + tl.zeros_like(values), total)
+    if HAS_SHARED:
+        total += tl.load(shared_ptr + row * HIDDEN + places, mask=mask).to(tl.float32)
+    tl.store(output_ptr + row * HIDDEN + places, total, mask=mask)
+
+
+def combine_routes(rows: Tensor, weights: Tensor, shared: Tensor | None = None) -> Tensor:
+    """sum_j weights[:, j] * rows[:, j] in router order, then plus `shared`: fp32 [N, H].
+
+    rows fp32 [N, k, H], weights fp32 [N, k] and shared [N, H], all contiguous.
+    """
+    num_rows, num_routed, hidden = rows.shape
+    output = torch.empty(num_rows, hidden, dtype=torch.float32, device=rows.device)
+    _combine_kernel[(triton.cdiv(hidden, _COMBINE_BLOCK), num_rows)](
+        rows,
+        weights,
+        output if shared is None else shared,
+        output,
+        hidden,
+        num_routed,
+        shared is not None,
+        _COMBINE_BLOCK,
+    )
+    return output

@@ -26,3 +26,17 @@ def test_equal_logits_go_to_the_lowest_expert(device: torch.device) -> None:
     ids, weights = router.route(logits, 5, True)
     assert ids.tolist() == [[1, 3, 0, 2, 5], [0, 1, 2, 3, 4]]
     assert torch.allclose(weights[1], torch.full((5,), 0.2, device=device))
+
+
+@pytest.mark.parametrize(("num_rows", "num_routed", "hidden"), [(1, 10, 48), (4, 3, 144), (2, 1, 130)])
+@pytest.mark.parametrize("has_shared", [True, False])
+def test_combined_routes_equal_their_twin(
+    num_rows: int, num_routed: int, hidden: int, has_shared: bool, device: torch.device
+) -> None:
+    rows = torch.randn(num_rows, num_routed, hidden, device=device)
+    weights = torch.rand(num_rows, num_routed, device=device)
+    shared = torch.randn(num_rows, hidden, device=device) if has_shared else None
+    result = router.combine_routes(rows, weights, shared)
+    torch.testing.assert_close(result, twin.combine_routes(rows, weights, shared), rtol=1e-5, atol=1e-5)
+    alone = router.combine_routes(rows[:1], weights[:1], None if shared is None else shared[:1])
+    assert torch.equal(alone, result[:1])

@@ -1,0 +1,368 @@
+"""The slot map on the device: *ensure* in one launch of one block, and the miss copy. Twin: `torch_ops.slots`.
+
+Victims are found in rounds: every slot's score and number are one int64 key, kept in registers, and a round takes the
+lowest. An empty slot's key is below all others. A routed expert is known by its stamp, which is that of this call, so
+nothing is searched: `lru` never gets as far as the newest stamps, `rule` leaves them out. (So `rule` stamps too.)
+"""
+
+from functools import lru_cache
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from runtime.kernels.torch_ops.slots import SlotState, begin_step
+from runtime.rule_numbers import (
+    BETA,
+    DECAY_SHIFT,
+    FRACTION_BITS,
+    LARGEST_AGE,
+    LARGEST_STEP,
+    LOG2_TABLE,
+    LOG2_WEIGHT,
+    NEAR_MISS_LOGIT,
+    STEP_BITS,
+)
+
+__all__ = ["begin_step", "copy_missed", "ensure"]
+
+SLOT_BITS = 16
+"""Of a key; the score has the others: scores stay within 2^47 for 2^30 tokens or 2^40 calls."""
+MOST_KEYS = 8192
+"""That registers hold at a time; more slots than that take their turns."""
+_EMPTY_KEY = tl.constexpr(-(1 << 62))
+_TAKEN_KEY = tl.constexpr((1 << 63) - 1)
+_SLOT_BITS = tl.constexpr(SLOT_BITS)
+_SLOT_MASK = tl.constexpr((1 << SLOT_BITS) - 1)
+_FRACTION = tl.constexpr(FRACTION_BITS)
+_DECAY = tl.constexpr(DECAY_SHIFT)
+_STEP_SHIFT = tl.constexpr(FRACTION_BITS - STEP_BITS)
+_HALF_STEP = tl.constexpr(1 << (FRACTION_BITS - STEP_BITS - 1))
+_LARGEST_STEP = tl.constexpr(LARGEST_STEP)
+_LARGEST_AGE = tl.constexpr(LARGEST_AGE)
+_LOG2_WEIGHT = tl.constexpr(LOG2_WEIGHT)
+_WAIT = tl.constexpr(BETA << FRACTION_BITS)
+_NEAR = tl.constexpr(float(NEAR_MISS_LOGIT))
+
+
+@triton.jit
+def _routes(ids_ptr, slot_of_ptr, NUM_ROUTES: tl.constexpr, ROUTES: tl.constexpr):
+    """Expert, slot (-1: missed) and whether it exists, of every route; an expert past all others where it doesn't."""
+    routes = tl.arange(0, ROUTES)
+    is_route = routes < NUM_ROUTES
+    experts = tl.load(ids_ptr + routes, mask=is_route, other=1 << 30).to(tl.int32)
+    return experts, tl.load(slot_of_ptr + experts, mask=is_route, other=0), is_route
+
+
+@triton.jit
+def _refresh_near_misses(
+    ids_ptr,
+    logits_ptr,
+    last_tok_ptr,
+    tok,
+    NUM_ROWS: tl.constexpr,
+    NUM_CHOICES: tl.constexpr,
+    CHOICES: tl.constexpr,
+    NUM_EXPERTS: tl.constexpr,
+    EXPERTS: tl.constexpr,
+):
+    """Experts within `_NEAR` of the lowest logit that a row routed count as used one token ago."""
+    experts = tl.arange(0, EXPERTS)
+    is_expert = experts < NUM_EXPERTS
+    choices = tl.arange(0, CHOICES)
+    last_tok = tl.load(last_tok_ptr + experts, mask=is_expert, other=0)
+    is_near = experts < 0
+    for row in tl.static_range(NUM_ROWS):
+        row_ptr = logits_ptr + row * NUM_EXPERTS
+        is_choice = choices < NUM_CHOICES
+        ids = tl.load(ids_ptr + row * NUM_CHOICES + choices, mask=is_choice, other=0)
+        lowest = tl.min(tl.load(row_ptr + ids, mask=is_choice, other=float("inf")), 0)
+        is_near |= tl.load(row_ptr + experts, mask=is_expert, other=float("-inf")) >= lowest - _NEAR
+    tl.store(last_tok_ptr + experts, tl.maximum(last_tok, tok - 1), mask=is_expert & is_near)
+
+
+@triton.jit
+def _log2_of_one_more(log2_count, table_ptr, mask):
+    """log2(2^a + 1) of fixed-point a."""
+    steps = (tl.abs(log2_count) + _HALF_STEP) >> _STEP_SHIFT
+    steps = tl.minimum(steps, _LARGEST_STEP)
+    return tl.maximum(log2_count, 0) + tl.load(table_ptr + steps, mask=mask, other=0)
+
+
+@triton.jit
+def _count_uses(last_tok_ptr, log2_count_ptr, counted_tok_ptr, table_ptr, experts, is_route, tok):
+    """Count a use of every route's expert; rows that route to the same expert write the same."""
+    log2_count = tl.load(log2_count_ptr + experts, mask=is_route, other=0)
+    counted_tok = tl.load(counted_tok_ptr + experts, mask=is_route, other=0)
+    counted = _log2_of_one_more(log2_count - ((tok - counted_tok) << _DECAY), table_ptr, is_route)
+    # All have read before one writes: a thread may hold an expert that another writes.
+    tl.debug_barrier()
+    tl.store(log2_count_ptr + experts, counted, mask=is_route)
+    tl.store(counted_tok_ptr + experts, tok + tl.zeros_like(counted), mask=is_route)
+    tl.store(last_tok_ptr + experts, tok + tl.zeros_like(counted), mask=is_route)
+
+
+@triton.jit
+def _rule_scores(
+    last_tok_ptr,
+    log2_count_ptr,
+    counted_tok_ptr,
+    owners,
+    is_owned,
+    layer,
+    tok,
+    NUM_LAYERS: tl.constexpr,
+    NUM_EXPERTS: tl.constexpr,
+):
+    """int64 per owner: `experts.policy_rule`."""
+    ahead = owners // NUM_EXPERTS - layer
+    distance = tl.where(ahead > 0, ahead, ahead + NUM_LAYERS)
+    wait = (_WAIT * distance) // NUM_LAYERS
+    last_tok = tl.load(last_tok_ptr + owners, mask=is_owned, other=0)
+    log2_count = tl.load(log2_count_ptr + owners, mask=is_owned, other=0)
+    counted_tok = tl.load(counted_tok_ptr + owners, mask=is_owned, other=0)
+    age = tl.minimum(tok - (ahead > 0).to(tl.int64) - last_tok, _LARGEST_AGE)
+    weighted = (log2_count - ((tok - counted_tok) << _DECAY)) * _LOG2_WEIGHT
+    return weighted - (age << _FRACTION) - wait
+
+
+@triton.jit
+def _take_lowest(keys, num_wanted, lowest_ptr):
+    """Store the lowest keys in rising order; there are `num_wanted` below `_TAKEN_KEY`, or the rest are that."""
+    for place in range(num_wanted):
+        lowest = tl.min(keys, 0)
+        keys = tl.where(keys == lowest, _TAKEN_KEY, keys)
+        tl.store(lowest_ptr + place, lowest)
+
+
+@triton.jit
+def _ensure_kernel(
+    ids_ptr,
+    logits_ptr,
+    slot_of_ptr,
+    owner_ptr,
+    clock_ptr,
+    stamps_ptr,
+    tok_ptr,
+    last_tok_ptr,
+    log2_count_ptr,
+    counted_tok_ptr,
+    table_ptr,
+    counters_ptr,
+    missed_experts_ptr,
+    missed_slots_ptr,
+    num_missed_ptr,
+    lowest_ptr,
+    slots_ptr,
+    kinds_ptr,
+    layer,
+    bytes_per_miss,
+    IS_RULE: tl.constexpr,
+    NUM_ROWS: tl.constexpr,
+    NUM_CHOICES: tl.constexpr,
+    CHOICES: tl.constexpr,
+    ROUTES: tl.constexpr,
+    NUM_LAYERS: tl.constexpr,
+    NUM_EXPERTS: tl.constexpr,
+    EXPERTS: tl.constexpr,
+    NUM_SLOTS: tl.constexpr,
+    SLOTS: tl.constexpr,
+    CHUNKS: tl.constexpr,
+    CHUNK_TILE: tl.constexpr,
+):
+    NUM_ROUTES: tl.constexpr = NUM_ROWS * NUM_CHOICES
+    layer_slots_ptr = slot_of_ptr + layer * NUM_EXPERTS
+    stamp = tl.load(clock_ptr) + 1
+    tok = tl.load(tok_ptr)
+    experts, found, is_route = _routes(ids_ptr, layer_slots_ptr, NUM_ROUTES, ROUTES)
+    other_experts, other_found, is_other = _routes(ids_ptr, layer_slots_ptr, NUM_ROUTES, ROUTES)
+    layer_owners = experts + layer * NUM_EXPERTS
+    # Under way while the routes are sorted out.
+    first_owners = tl.load(owner_ptr + tl.arange(0, SLOTS), mask=tl.arange(0, SLOTS) < NUM_SLOTS, other=-1)
+
+    # Distinct experts: of the rows that route to one, the first counts.
+    if NUM_ROWS == 1:
+        is_first = is_other
+    else:
+        routes = tl.arange(0, ROUTES)
+        is_same = (experts[:, None] == other_experts[None, :]) & (routes[:, None] < routes[None, :])
+        is_first = is_other & (tl.max(is_same.to(tl.int32), 0) == 0)
+    is_miss = is_first & (other_found < 0)
+    ranks = tl.sum((is_miss[None, :] & (other_experts[None, :] < experts[:, None])).to(tl.int32), 1)
+    num_missed = tl.sum(is_miss.to(tl.int32), 0)
+    num_routed = tl.sum(is_first.to(tl.int32), 0)
+
+    tl.store(stamps_ptr + layer_owners, stamp + tl.zeros([ROUTES], tl.int64), mask=is_route)
+    if IS_RULE:
+        layer_tok_ptr = last_tok_ptr + layer * NUM_EXPERTS
+        _refresh_near_misses(
+            ids_ptr, logits_ptr, layer_tok_ptr, tok, NUM_ROWS, NUM_CHOICES, CHOICES, NUM_EXPERTS, EXPERTS
+        )
+        _count_uses(last_tok_ptr, log2_count_ptr, counted_tok_ptr, table_ptr, layer_owners, is_route, tok)
+    tl.store(num_missed_ptr, num_missed)
+    tl.store(counters_ptr, tl.load(counters_ptr) + num_routed)
+    is_missed = is_route & (found < 0)
+    tl.store(kinds_ptr + tl.arange(0, ROUTES), is_missed.to(tl.int32), mask=is_route)
+    if num_missed > 0:
+        tl.store(counters_ptr + 1, tl.load(counters_ptr + 1) + num_missed)
+        tl.store(counters_ptr + 2, tl.load(counters_ptr + 2) + num_missed * bytes_per_miss)
+        # Scores are read after this call's uses were written.
+        tl.debug_barrier()
+        for chunk in tl.static_range(CHUNKS):
+            slots = chunk * SLOTS + tl.arange(0, SLOTS)
+            is_slot = slots < NUM_SLOTS
+            owners = first_owners if chunk == 0 else tl.load(owner_ptr + slots, mask=is_slot, other=-1)
+            is_owned = owners >= 0
+            if IS_RULE:
+                in_layer = is_owned & (owners // NUM_EXPERTS == layer)
+                is_pinned = in_layer & (tl.load(stamps_ptr + owners, mask=in_layer, other=0) == stamp)
+                scores = _rule_scores(
+                    last_tok_ptr, log2_count_ptr, counted_tok_ptr, owners, is_owned, layer, tok, NUM_LAYERS, NUM_EXPERTS
+                )
+            else:
+                is_pinned = owners < -1
+                scores = tl.load(stamps_ptr + owners, mask=is_owned, other=0)
+            keys = tl.where(is_owned, scores << _SLOT_BITS, _EMPTY_KEY) + slots
+            keys = tl.where(is_slot & ~is_pinned, keys, _TAKEN_KEY)
+            _take_lowest(keys, num_missed, lowest_ptr + chunk * ROUTES)
+        if CHUNKS > 1:
+            tl.debug_barrier()
+            places = tl.arange(0, CHUNK_TILE * ROUTES)
+            is_lowest = (places < CHUNKS * ROUTES) & (places % ROUTES < num_missed)
+            keys = tl.load(lowest_ptr + places, mask=is_lowest, other=_TAKEN_KEY)
+            # Every chunk's lowest are read before the lowest of all take their place.
+            tl.debug_barrier()
+            _take_lowest(keys, num_missed, lowest_ptr)
+        # Victims are read, and their owners replaced, after all were chosen.
+        tl.debug_barrier()
+        victims = (tl.load(lowest_ptr + ranks, mask=is_missed, other=0) & _SLOT_MASK).to(tl.int32)
+        evicted = tl.load(owner_ptr + victims, mask=is_missed, other=-1)
+        # Rows that route to the same expert must all have read its victim's old owner.
+        tl.debug_barrier()
+        tl.store(slot_of_ptr + evicted, tl.full([ROUTES], -1, tl.int32), mask=is_missed & (evicted >= 0))
+        tl.store(owner_ptr + victims, layer_owners, mask=is_missed)
+        tl.store(layer_slots_ptr + experts, victims, mask=is_missed)
+        tl.store(missed_experts_ptr + ranks, experts, mask=is_missed)
+        tl.store(missed_slots_ptr + ranks, victims, mask=is_missed)
+        found = tl.where(is_missed, victims, found)
+    tl.store(slots_ptr + tl.arange(0, ROUTES), found, mask=is_route)
+    # Every thread has read the clock before one moves it on.
+    tl.debug_barrier()
+    tl.store(clock_ptr, stamp)
+
+
+_COPY_BLOCKS = 16
+_COPY_WARPS = 8
+_COPY_TILE = 4096
+"""int32 words of one turn: 16 bytes to a thread, 4 times."""
+
+
+@triton.jit
+def _copy_kernel(
+    bank_ptr,
+    pool_ptr,
+    missed_experts_ptr,
+    missed_slots_ptr,
+    num_missed_ptr,
+    slot_vectors,
+    RECORD_WORDS: tl.constexpr,
+    TILE: tl.constexpr,
+):
+    """Program p copies pieces p, p + programs, ... of all missed records, end to end."""
+    num_missed = tl.load(num_missed_ptr)
+    PIECES: tl.constexpr = (RECORD_WORDS + TILE - 1) // TILE
+    for piece in range(tl.program_id(0), num_missed * PIECES, tl.num_programs(0)):
+        place = piece // PIECES
+        words = (piece % PIECES) * TILE + tl.arange(0, TILE)
+        is_word = words < RECORD_WORDS
+        source_ptr = bank_ptr + tl.load(missed_experts_ptr + place).to(tl.int64) * RECORD_WORDS
+        target_ptr = pool_ptr + tl.load(missed_slots_ptr + place).to(tl.int64) * slot_vectors * 4
+        tl.store(target_ptr + words, tl.load(source_ptr + words, mask=is_word), mask=is_word)
+
+
+def ensure(
+    state: SlotState, policy: str, layer: int, expert_ids: Tensor, router_logits: Tensor, bytes_per_miss: int
+) -> tuple[Tensor, Tensor]:
+    """Slots int32 [R, k] of the routed experts, and kinds int32 [R, k]: 1 where the expert's record must be copied.
+
+    expert_ids int64 [R, k], router_logits fp32 [R, E]; `policy` is lru or rule. Leaves the work list of `copy_missed`
+    in the state. Raises ValueError for more slots than a key can number.
+    """
+    (num_layers, num_experts), num_slots = state.slot_of.shape, state.owner.numel()
+    if num_slots > 1 << SLOT_BITS:
+        raise ValueError(f"{num_slots} slots: the kernel numbers {1 << SLOT_BITS}")
+    num_rows, num_choices = expert_ids.shape
+    slots = torch.empty(expert_ids.shape, dtype=torch.int32, device=expert_ids.device)
+    kinds = torch.empty_like(slots)
+    slot_tile = min(triton.next_power_of_2(num_slots), MOST_KEYS)
+    num_chunks, most_routes = triton.cdiv(num_slots, slot_tile), triton.next_power_of_2(num_rows * num_choices)
+    lowest = torch.empty(triton.next_power_of_2(num_chunks) * most_routes, dtype=torch.int64, device=slots.device)
+    _ensure_kernel[(1,)](
+        expert_ids,
+        router_logits,
+        state.slot_of,
+        state.owner,
+        state.clock,
+        state.stamps,
+        state.tok,
+        state.last_tok,
+        state.log2_count,
+        state.counted_tok,
+        _log2_table(state.owner.device),
+        state.counters,
+        state.missed_experts,
+        state.missed_slots,
+        state.num_missed,
+        lowest,
+        slots,
+        kinds,
+        layer,
+        bytes_per_miss,
+        policy == "rule",
+        num_rows,
+        num_choices,
+        triton.next_power_of_2(num_choices),
+        most_routes,
+        num_layers,
+        num_experts,
+        triton.next_power_of_2(num_experts),
+        num_slots,
+        slot_tile,
+        num_chunks,
+        triton.next_power_of_2(num_chunks),
+        num_warps=_ensure_warps(slot_tile),
+    )
+    return slots, kinds
+
+
+def copy_missed(state: SlotState, bank: Tensor, pool: Tensor) -> None:
+    """Copy the missed experts' records from bank uint8 [E, record_bytes] into their slots in pool uint8 [slots, >=].
+
+    The bank is host memory that the device can read (pinned), or device memory. Raises ValueError for records or slots
+    that are no multiple of 16 bytes.
+    """
+    record_bytes, slot_bytes = bank.stride(0), pool.stride(0)
+    if record_bytes % 16 or slot_bytes % 16:
+        raise ValueError(f"records of {record_bytes} and slots of {slot_bytes} bytes are copied by 16 bytes")
+    _copy_kernel[(_COPY_BLOCKS,)](
+        bank.view(torch.int32),
+        pool.view(torch.int32),
+        state.missed_experts,
+        state.missed_slots,
+        state.num_missed,
+        slot_bytes // 16,
+        record_bytes // 4,
+        _COPY_TILE,
+        num_warps=_COPY_WARPS,
+    )
+
+
+def _ensure_warps(slot_tile: int) -> int:
+    """Eight keys to a thread, and as few warps as that allows: each round ends with all warps meeting."""
+    return min(16, max(1, slot_tile // 256))
+
+
+@lru_cache(maxsize=8)
+def _log2_table(device: torch.device) -> Tensor:
+    return torch.from_numpy(LOG2_TABLE).to(device)
