@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any, cast
 
 from app.errors import ArchiveError
-from app.messages import Conversation, Message, new_id
+from app.messages import Attachment, Conversation, Message, new_id
 from app.sanitize import clean, clean_line
 from app.store.conversations import Store
 from app.typed_json import ShapeError, from_plain, to_plain
@@ -138,7 +138,18 @@ def _read_message(plain: Any, place: str, before: list[Message], conversation_id
     if message.role == "tool" and (parent is None or parent.role == "user"):
         raise ShapeError(f"{place} is a tool's answer to no call")
     _check_time(message.created_at, f"{place}.created_at")
+    for attachment in message.attachments:
+        _check_blocks(attachment, place)
     return message
+
+
+def _check_blocks(attachment: Attachment, place: str) -> None:
+    """A short list of ranges must not show a document a million times."""
+    last_end = -1
+    for first, end in attachment.reading.blocks if attachment.reading is not None else ():
+        if not last_end < first < end:
+            raise ShapeError(f"{place} shows blocks of a document that do not ascend")
+        last_end = end
 
 
 def _earlier(place_of: Any, place: str, messages: list[Message]) -> Message | None:

@@ -16,7 +16,7 @@ from app.chat.archive import export_json, import_json
 from app.chat.chat_files import export_chat, import_chat
 from app.chat.markdown_export import export_markdown
 from app.errors import ArchiveError
-from app.messages import Attachment, Conversation, MalformedCall, Message
+from app.messages import Attachment, Conversation, MalformedCall, Message, Reading
 from app.sanitize import clean
 from app.store.conversations import Store
 from runtime.protocol import ToolCall
@@ -29,6 +29,15 @@ PLAIN = st.recursive(
 )
 CALLS = st.builds(ToolCall, TEXTS, st.dictionaries(TEXTS, PLAIN, max_size=3))
 TIMES = st.floats(0, 4e9)
+BOUNDS = st.lists(st.integers(0, 30), unique=True, max_size=5).map(sorted)
+READINGS = st.builds(
+    Reading,
+    st.sampled_from(["whole", "passages", "all"]),
+    BOUNDS.map(lambda bounds: tuple(zip(bounds[::2], bounds[1::2], strict=False))),
+    TEXTS,
+    st.booleans(),
+)
+DOCUMENTS = st.builds(Attachment, TEXTS, TEXTS, st.sampled_from(["text", "code", "pages"]), st.none() | READINGS)
 
 
 @st.composite
@@ -48,7 +57,7 @@ def chats(draw: st.DrawFn) -> tuple[Conversation, list[Message], str]:
                 id=f"m{number}",
                 reasoning=draw(TEXTS),
                 tool_calls=tuple(draw(st.lists(CALLS, max_size=2))),
-                attachments=tuple(draw(st.lists(st.builds(Attachment, TEXTS, TEXTS), max_size=2))),
+                attachments=tuple(draw(st.lists(DOCUMENTS, max_size=2))),
                 generated_ids=(1, 2, 3),
                 tokenizer_fingerprint="abc",
                 status=draw(st.sampled_from(["complete", "cancelled", "failed", "length"])),
@@ -57,6 +66,7 @@ def chats(draw: st.DrawFn) -> tuple[Conversation, list[Message], str]:
                 malformed_calls=tuple(draw(st.lists(st.builds(MalformedCall, TEXTS, TEXTS), max_size=1))),
                 tool_name=draw(TEXTS),
                 tool_status=draw(st.sampled_from(["", "done", "denied"])),
+                full_result=draw(TEXTS),
             )
         )
     return conversation, messages, draw(st.sampled_from([message.id for message in messages]))
@@ -76,13 +86,9 @@ def test_exporting_an_import_gives_the_same_bytes(chat: tuple[Conversation, list
         assert imported.id != "c"
         assert export_json(store, imported.id) == exported
         store.check_integrity()
-    visible = [
-        (m.role, m.content, m.reasoning, m.tool_calls, m.attachments, m.status, m.created_at, m.tool_status)
-        for m in first.messages("c")
-    ]
-    assert visible == [
-        (m.role, m.content, m.reasoning, m.tool_calls, m.attachments, m.status, m.created_at, m.tool_status)
-        for m in second.messages(imported.id)
+    hidden = {"id": "", "conversation_id": "", "parent_id": None, "generated_ids": (), "tokenizer_fingerprint": ""}
+    assert [replace(message, **hidden) for message in first.messages("c")] == [
+        replace(message, **hidden) for message in second.messages(imported.id)
     ]
     assert all(message.generated_ids == () for message in second.messages(imported.id))
 
@@ -222,6 +228,12 @@ HOSTILE = {
     "arguments list": changed("messages.1.tool_calls.0.arguments", []),
     "calls object": changed("messages.1.tool_calls", {}),
     "attachment": changed("messages.0.attachments.0.text", 1),
+    "reading": changed("messages.0.attachments.0.reading", {"mode": "none"}),
+    "reading blocks": changed("messages.0.attachments.0.reading", {"mode": "passages", "blocks": [[1, 2, 3]]}),
+    "blocks again": changed("messages.0.attachments.0.reading", {"mode": "passages", "blocks": [[0, 9], [0, 9]]}),
+    "blocks backwards": changed("messages.0.attachments.0.reading", {"mode": "passages", "blocks": [[9, 1]]}),
+    "blocks below": changed("messages.0.attachments.0.reading", {"mode": "passages", "blocks": [[-3, -1]]}),
+    "reading block": changed("messages.0.attachments.0.reading", {"mode": "passages", "blocks": [[1, 2.5]]}),
     "tool without call": changed("messages.2.parent", 0),
     "version": changed("version", 2),
     "true version": changed("version", "1"),
