@@ -47,6 +47,7 @@ def parse_arguments() -> argparse.Namespace:
     train.add_argument("--indexer-rows", type=int, default=4, help="rows of each step that train the indexer")
     train.add_argument("--budget", type=int, help="sparse attention with this budget while training")
     train.add_argument("--start", type=Path, help="folder of a trained model to go on from")
+    train.add_argument("--attention", type=int, nargs="*", default=[], help="layers of it that get attention instead")
 
     quantise = stages.add_parser("quantise", help="round the experts to NVFP4 and write the model folder")
     quantise.add_argument("--folder", type=Path, default=MODEL_FOLDER)
@@ -127,6 +128,7 @@ def train(arguments: argparse.Namespace) -> None:
     import torch
     from demo.checkpoint import read_folder
     from demo.export import architecture_for
+    from demo.growth import with_attention
     from demo.model.student import Student
     from demo.training import TrainingPlan, run_train
     from safetensors.torch import save_file
@@ -134,6 +136,8 @@ def train(arguments: argparse.Namespace) -> None:
     torch.manual_seed(arguments.seed)
     start = arguments.start
     model = read_folder(start) if start else Student(architecture_for(load_tokenizer(arguments)))
+    if arguments.attention:
+        model = with_attention(model, tuple(arguments.attention))
     plan = TrainingPlan(
         arguments.seconds,
         span=arguments.span,
@@ -146,7 +150,8 @@ def train(arguments: argparse.Namespace) -> None:
     figures = run_train(model.train(), plan, packed, arguments.length, arguments.device, unfinished)
     state = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
     state.pop("lm_head.weight")
-    save_file(state, arguments.work / "trained.safetensors")
+    kinds = {"layer_types": " ".join(model.arch.layer_types)}
+    save_file(state, arguments.work / "trained.safetensors", metadata=kinds)
     (arguments.work / "train.json").write_text(json.dumps(figures), encoding="utf-8")
 
 

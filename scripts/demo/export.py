@@ -2,10 +2,12 @@
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import torch
+from safetensors import safe_open
 from safetensors.torch import load_file
 from torch import Tensor
 from torch.nn import functional
@@ -27,8 +29,13 @@ def architecture_for(tokenizer) -> Architecture:
 
 
 def read_trained(path: Path, arch: Architecture) -> Student:
-    model = Student(arch)
-    model.load_state_dict(load_file(path), strict=False)
+    """What the train stage left; the file says which layers have attention."""
+    with safe_open(path, "pt") as file:
+        kinds = tuple(file.metadata()["layer_types"].split())
+    model = Student(replace(arch, layer_types=kinds))
+    missing, unexpected = model.load_state_dict(load_file(path), strict=False)
+    if unexpected or set(missing) > {"lm_head.weight"}:
+        raise SystemExit(f"{path} does not fit the architecture: {[*missing, *unexpected][:3]}")
     return model.eval()
 
 

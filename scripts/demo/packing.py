@@ -1,6 +1,6 @@
 """Owns the pack stage: conversations become rows of token ids with a loss class in the upper bits.
 
-Bits 0-12 hold the id, bits 14-15 the loss class. Each document ends with <|endoftext|> and starts at a multiple of
+Bits 0-12 hold the id, bits 13-15 the loss class. Each document ends with <|endoftext|> and starts at a multiple of
 the indexer's compress ratio, so that blocks of the packed row are blocks of the document.
 """
 
@@ -16,9 +16,9 @@ from demo.data.conversation import Conversation, render
 from demo.data.mixture import Generators, Mix
 from demo.data.teacher_text import Chat
 
-LOSS_CLASS = {"none": 0, "light": 1, "full": 2, "double": 3}
-LOSS_WEIGHTS = (0.0, 0.2, 1.0, 2.0)
-ID_MASK = 0x1FFF
+LOSS_CLASS = {"none": 0, "light": 1, "full": 2, "double": 3, "heavy": 4}
+LOSS_WEIGHTS = (0.0, 0.2, 1.0, 2.0, 5.0)
+ID_MASK, CLASS_SHIFT = 0x1FFF, 13
 ALIGNMENT = 4
 OPEN_ROWS = 16
 VALIDATION_ITEMS = {
@@ -38,7 +38,7 @@ def encode(tokenizer, conversation: Conversation) -> np.ndarray:
     parts = []
     for segment in render(conversation):
         ids = np.array(tokenizer.encode(segment.text).ids, dtype=np.uint16)
-        parts.append(ids | np.uint16(LOSS_CLASS[segment.loss] << 14))
+        parts.append(ids | np.uint16(LOSS_CLASS[segment.loss] << CLASS_SHIFT))
     return np.concatenate(parts)
 
 
@@ -120,7 +120,7 @@ def validation_rows(generators: Generators, held_out: list[Chat], length: int, s
 
 def report(rows: np.ndarray, eos: int, began: float) -> None:
     filled = float((rows & ID_MASK != eos).mean())
-    learned = float((rows >> 14 >= 2).mean())
+    learned = float((rows >> CLASS_SHIFT >= 2).mean())
     print(
         f"{rows.shape[0]} rows of {rows.shape[1]}, {rows.size / 1e6:.0f} M tokens, {filled:.1%} filled, "
         f"{learned:.1%} with loss, {time.time() - began:.0f} s",

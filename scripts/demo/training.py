@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from demo.model.student import Student
 from demo.optimizer import Optimizer
-from demo.packing import ID_MASK, LOSS_WEIGHTS
+from demo.packing import CLASS_SHIFT, ID_MASK, LOSS_WEIGHTS
 
 BALANCE_WEIGHT = 0.01
 WARM_UP_STEPS = 60
@@ -40,7 +40,7 @@ class Progress:
 
 
 def language_loss(logits: Tensor, tokens: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
-    target, loss_class = (tokens & ID_MASK)[:, 1:].reshape(-1), (tokens >> 14)[:, 1:].reshape(-1)
+    target, loss_class = (tokens & ID_MASK)[:, 1:].reshape(-1), (tokens >> CLASS_SHIFT)[:, 1:].reshape(-1)
     each = functional.cross_entropy(logits.float().flatten(0, 1), target, reduction="none")
     weight, answer = weights[loss_class], (loss_class >= 2).float()
     return (each * weight).sum() / weight.sum().clamp_min(1), (each * answer).sum() / answer.sum().clamp_min(1)
@@ -74,7 +74,7 @@ class Trainer:
     def warm_up(self, length: int) -> None:
         """Compiles forward and backward on a row of zeros."""
         rows = np.zeros((self.plan.tokens_per_step // length, length), dtype=np.uint16)
-        rows[:, 1:] = 3 << 14 | 17
+        rows[:, 1:] = 3 << CLASS_SHIFT | 17
         self.forward(self.to_device(rows))[0].backward()
         self.model.zero_grad(set_to_none=True)
 

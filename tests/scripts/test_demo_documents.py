@@ -2,6 +2,8 @@
 
 import random
 import sys
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -9,6 +11,7 @@ import pytest
 REPO = Path(__file__).parents[2]
 sys.path.insert(0, str(REPO / "scripts"))
 
+from demo.data.conversation import render  # noqa: E402
 from demo.data.documents import DocumentWriter  # noqa: E402
 from demo.data.passages import Passage, Passages, is_answered_alone, stems  # noqa: E402
 from demo.data.readings import read_reading, read_readings  # noqa: E402
@@ -97,3 +100,16 @@ def test_every_reading_has_questions_and_whole_sentences():
         assert sum(map(len, reading.questions)) >= 6
         assert reading.unanswered
         assert all(sentence[-1] in ".!?" and '"' not in sentence for sentence in reading.sentences)
+
+
+def test_the_words_that_choose_a_sentence_weigh_most_and_no_text_is_changed(writer):
+    fill = Fillers(random.Random(5), THINGS)
+    for _ in range(60):
+        chat = writer.item(fill).conversation
+        plain = render(replace(chat, learns_choices=False))
+        segments = render(chat)
+        assert "".join(s.text for s in segments) == "".join(s.text for s in plain)
+        for before, after in pairwise(segments):
+            if before.loss == "heavy" and after.loss == "full":
+                assert before.text.split('"')[-1].count(" ") == 2
+                assert after.text.startswith(" ")

@@ -10,15 +10,19 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "scripts"))
 
+from demo.export import read_trained
+from demo.growth import with_attention
 from demo.model.student import Student
+from demo.packing import CLASS_SHIFT
 from demo.training import Trainer, TrainingPlan
+from safetensors.torch import save_file
 
 from tests.support.tiny_student import TINY
 
 
 @pytest.fixture
 def rows() -> np.ndarray:
-    return (np.random.default_rng(0).integers(1, 300, (8, 64)) | 2 << 14).astype(np.uint16)
+    return (np.random.default_rng(0).integers(1, 300, (8, 64)) | 2 << CLASS_SHIFT).astype(np.uint16)
 
 
 def piece(seconds: float, rows: np.ndarray, state: Path) -> tuple[Trainer, dict]:
@@ -42,3 +46,29 @@ def test_a_second_piece_goes_on_from_the_first(tmp_path: Path, rows: np.ndarray)
     assert second["progress"]["trained_s"] > first["progress"]["trained_s"]
     momentum = zip(first["optimizer"]["momentum"], unchanged["optimizer"]["momentum"], strict=True)
     assert all(torch.equal(before, after) and before.any() for before, after in momentum)
+
+
+@torch.no_grad()
+def test_a_grown_model_keeps_all_but_the_exchanged_layer() -> None:
+    torch.manual_seed(2)
+    model = Student(TINY)
+    grown = with_attention(model, (1,))
+    assert grown.arch.layer_types == ("linear_attention", "full_attention", "linear_attention", "full_attention")
+    exchanged = "model.layers.1.linear_attn."
+    kept = {name: tensor for name, tensor in model.state_dict().items() if not name.startswith(exchanged)}
+    assert all(torch.equal(tensor, grown.state_dict()[name]) for name, tensor in kept.items())
+    model.model.layers[1].linear_attn.out_proj.weight.zero_()
+    tokens = torch.randint(4, 300, (1, 48))
+    torch.testing.assert_close(grown.logits(tokens), model.logits(tokens))
+
+
+def test_what_was_trained_is_read_with_its_own_layers(tmp_path: Path) -> None:
+    grown = with_attention(Student(TINY), (0,))
+    state = {name: tensor for name, tensor in grown.state_dict().items() if name != "lm_head.weight"}
+    path = tmp_path / "trained.safetensors"
+    save_file(state, path, metadata={"layer_types": " ".join(grown.arch.layer_types)})
+    assert read_trained(path, TINY).arch == grown.arch
+    del state["model.layers.0.self_attn.q_proj.weight"]
+    save_file(state, path, metadata={"layer_types": " ".join(grown.arch.layer_types)})
+    with pytest.raises(SystemExit, match=r"self_attn\.q_proj"):
+        read_trained(path, TINY)

@@ -1,10 +1,12 @@
 """Owns the shape of a training conversation and its text, exactly as the demo's chat_template.jinja writes it."""
 
 import json
+import re
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-Loss = Literal["none", "light", "full", "double"]
+Loss = Literal["none", "light", "full", "double", "heavy"]
+DECIDING_WORDS = 3
 TOOLS_HEAD = "# Tools\n\nYou can call these tools:\n<tools>"
 TOOLS_TAIL = (
     "\n</tools>\n\nTo call a tool, write:\n<tool_call>\n<function=NAME>\n<parameter=KEY>\nVALUE\n</parameter>\n"
@@ -28,7 +30,10 @@ class Turn:
 
 @dataclass(frozen=True)
 class Conversation:
-    """`answer_loss` weighs the assistant's text; `learns_questions` adds a light loss on the user's."""
+    """`answer_loss` weighs the assistant's text; `learns_questions` adds a light loss on the user's.
+
+    With `learns_choices` the words that choose a sentence weigh more, and those that go on with it less.
+    """
 
     kind: str
     turns: tuple[Turn, ...]
@@ -36,6 +41,7 @@ class Conversation:
     tools: tuple[dict[str, Any], ...] = ()
     answer_loss: Loss = "full"
     learns_questions: bool = False
+    learns_choices: bool = False
 
 
 @dataclass(frozen=True)
@@ -60,7 +66,7 @@ def render(conversation: Conversation) -> list[Segment]:
     segments = render_system(conversation)
     for index, turn in enumerate(conversation.turns):
         if turn.role == "assistant":
-            segments += render_answer(turn, conversation.answer_loss)
+            segments += render_answer(turn, conversation.answer_loss, conversation.learns_choices)
         elif turn.role == "user":
             loss: Loss = "light" if conversation.learns_questions else "none"
             segments += [Segment("<|im_start|>user\n"), Segment(turn.content + "<|im_end|>\n", loss)]
@@ -82,12 +88,26 @@ def render_system(conversation: Conversation) -> list[Segment]:
     return [Segment("<|im_start|>system\n" + "\n\n".join(parts) + "<|im_end|>\n")] if parts else []
 
 
-def render_answer(turn: Turn, loss: Loss) -> list[Segment]:
+def render_answer(turn: Turn, loss: Loss, learns_choices: bool = False) -> list[Segment]:
     calls = "\n".join(render_call(call) for call in turn.calls)
     body = "\n\n".join(part for part in (turn.content, calls) if part) + "<|im_end|>\n"
+    said = render_choice(body) if learns_choices else [Segment(body, loss)]
     if not turn.reasoning:
-        return [Segment("<|im_start|>assistant\n<think>\n\n</think>\n\n"), Segment(body, loss)]
-    return [Segment("<|im_start|>assistant\n<think>\n"), Segment(f"{turn.reasoning}\n</think>\n\n{body}", loss)]
+        return [Segment("<|im_start|>assistant\n<think>\n\n</think>\n\n"), *said]
+    return [Segment("<|im_start|>assistant\n<think>\n"), Segment(f"{turn.reasoning}\n</think>\n\n", loss), *said]
+
+
+def render_choice(body: str) -> list[Segment]:
+    """The opening and the first words of the quotation decide the answer; the rest of it is copied.
+
+    Segments end before a space, where the tokenizer splits too.
+    """
+    quotation = body.find('"') + 1
+    ends = [space.start() for space in re.finditer(" ", body[quotation:])]
+    if len(ends) <= DECIDING_WORDS:
+        return [Segment(body, "heavy")]
+    end = quotation + ends[DECIDING_WORDS - 1]
+    return [Segment(body[:end], "heavy"), Segment(body[end:], "full")]
 
 
 def render_call(call: Call) -> str:

@@ -138,7 +138,7 @@ class DocumentWriter:
         system = rng.choice(SYSTEM_FRAMES).format(d=page.text) if in_system else ""
         keys = tuple("" if one.fact is None else one.fact.short or one.fact.sentence for one in asked)
         return DocumentItem(
-            Conversation("document", tuple(turns), system, answer_loss="double"), keys, tuple(one.fact for one in asked)
+            Conversation("document", tuple(turns), system, learns_choices=True), keys, tuple(one.fact for one in asked)
         )
 
 

@@ -2,7 +2,7 @@
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from demo.data.conversation import Conversation, Turn, pairs
@@ -180,4 +180,4 @@ def around(fill: Fillers, chat: Conversation) -> Conversation:
     """The chat, such as one with tools or a document, with a fact told before it and asked after it."""
     fact = different_kinds(fill.rng, 1)[0].fact(fill)
     turns = (*telling(fill, fact), *chat.turns, *asking(fill, fact))
-    return Conversation(chat.kind, turns, chat.system, chat.tools, chat.answer_loss)
+    return replace(chat, turns=turns)
