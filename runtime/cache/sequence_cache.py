@@ -43,6 +43,18 @@ class SequenceCache:
         self._prefixes = PrefixIndex()
 
     @property
+    def num_pages(self) -> int:
+        return self._pages.num_items
+
+    @property
+    def num_rows(self) -> int:
+        return self._rows.num_items
+
+    @property
+    def open_ids(self) -> set[str]:
+        return set(self._open)
+
+    @property
     def num_saved(self) -> int:
         return len(self._prefixes)
 
@@ -53,6 +65,10 @@ class SequenceCache:
     @property
     def num_rows_used(self) -> int:
         return self._rows.num_items - self._rows.num_free
+
+    def reusable_prefix(self, token_ids: Sequence[int]) -> SavedPrefix | None:
+        """What `open` would restore."""
+        return self._prefixes.longest_match(token_ids)
 
     def open(self, sequence_id: str, token_ids: Sequence[int], can_reuse: bool = True) -> tuple[int, CacheMoves]:
         """Start a sequence; returns how many leading tokens it need not compute, and the moves that restore them.
@@ -106,6 +122,15 @@ class SequenceCache:
             elif self._pages.num_holders(sequence.page_ids[index]) > 1:
                 copies.extend(self._make_own(sequence, index))
         return CacheMoves(page_copies=tuple(copies))
+
+    def num_pages_to_write(self, sequence_id: str, start: int, length: int) -> int:
+        """Pages that `ensure_writable` takes, those apart that only saved prefixes hold beside the sequence."""
+        page_ids = self._open[sequence_id].page_ids
+        first, last = start // PAGE_TOKENS, (start + length - 1) // PAGE_TOKENS
+        others = [other for name, other in self._open.items() if name != sequence_id]
+        shared = [page for page in page_ids[first : last + 1] if self._pages.num_holders(page) > 1]
+        num_copies = sum(any(page in other.page_ids for other in others) for page in shared)
+        return max(0, last + 1 - len(page_ids)) + num_copies
 
     def _make_own(self, sequence: OpenSequence, index: int) -> list[tuple[int, int]]:
         shared = sequence.page_ids[index]

@@ -58,7 +58,6 @@ class Admission:
             )
         room = self._context_tokens - num_prompt
         sampling: SamplingOptions = request.sampling
-        sequence = Sequence(request.request_id, prompt.ids, save_points=_save_points(prompt))
         harvest = Harvest(
             request.request_id,
             tokenizer,
@@ -66,6 +65,13 @@ class Admission:
             OutputParser(template.tool_style, request.tools, prompt.opens_reasoning),
         )
         max_new_tokens = room if sampling.max_tokens is None else min(room, sampling.max_tokens)
+        sequence = Sequence(
+            request.request_id,
+            prompt.ids,
+            save_points=_save_points(prompt),
+            kind=request.kind,
+            max_new_tokens=max_new_tokens,
+        )
         return Answer(sequence, sampling, harvest, max_new_tokens, now_s)
 
     def count_tokens(self, request: CountTokens) -> int:

@@ -54,7 +54,8 @@ class Answer:
         num_prompt = len(self.sequence.prompt_ids)
         if segment.start < num_prompt:
             self._timing.prefilled(now_s - step_s, len(segment.token_ids))
-            events.append(PrefillProgressed(self.sequence.sequence_id, segment.end, num_prompt))
+            # One that was paused reads its answer so far again, behind the prompt.
+            events.append(PrefillProgressed(self.sequence.sequence_id, min(segment.end, num_prompt), num_prompt))
         if segment.logit_offsets:
             events.extend(self._draw(logits, now_s))
         return events

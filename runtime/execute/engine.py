@@ -79,11 +79,7 @@ class Engine:
         """Run one planned step, if there is anything to do. Never raises."""
         if self._model is None or self.is_idle:
             return
-        try:
-            self._run_step(self._model)
-        except Exception as error:
-            _logger.exception("a step failed")
-            self._abandon(self._model, _one_line("The engine could not compute this answer", error))
+        self._run_step(self._model)
 
     # ---- commands
 
@@ -113,10 +109,7 @@ class Engine:
         elif command.request_id in self._work:
             raise RequestError(f"Request {command.request_id} is running already.")
         else:
-            work = self._admit(model, command)
-            self._work[command.request_id] = work
-            model.scheduler.free_id(command.request_id)
-            model.scheduler.submit(work.sequence)
+            self._submit(model, self._admit(model, command))
 
     @staticmethod
     def _admit(model: LoadedModel, command: Generate | Score) -> Work:
@@ -124,6 +117,15 @@ class Engine:
         if isinstance(command, Generate):
             return model.admission.answer(command, now_s)
         return model.admission.scoring(command, now_s)
+
+    def _submit(self, model: LoadedModel, work: Work) -> None:
+        model.scheduler.free_id(work.sequence.sequence_id)
+        try:
+            model.scheduler.submit(work.sequence)
+        except HotslotError:
+            work.discard()
+            raise
+        self._work[work.sequence.sequence_id] = work
 
     def _loaded_model(self) -> LoadedModel:
         if self._model is None:
@@ -142,29 +144,40 @@ class Engine:
 
     def _run_step(self, model: LoadedModel) -> None:
         started_s = time.monotonic()
-        for sequence in model.scheduler.admit():
-            self._send_all(self._work[sequence.sequence_id].started())
-        plan = model.scheduler.plan()
-        if plan is None:
+        plan: StepPlan | None = None
+        try:
+            for sequence in model.scheduler.admit():
+                self._send_all(self._work[sequence.sequence_id].started())
+            plan = model.scheduler.plan()
+            if plan is None:
+                return
+            logits = model.forward.run(plan)
+            model.scheduler.complete(plan)
+        except Exception as error:
+            _logger.exception("a step failed")
+            self._abandon(model, plan, _one_line("The engine could not compute this answer", error))
             return
-        logits = model.forward.run(plan)
-        model.scheduler.complete(plan)
         num_wanted = self._take(model, plan, logits, started_s)
         now_s = time.monotonic()
-        if num_wanted:
-            model.meter.add(now_s, now_s - started_s, num_wanted, plan.is_decode)
+        model.scheduler.note_duration(plan, now_s - started_s)
+        model.meter.add(now_s, now_s - started_s, num_wanted, plan.is_decode, plan.holds_up_chat)
         self._report(model, now_s)
 
     def _take(self, model: LoadedModel, plan: StepPlan, logits: torch.Tensor, started_s: float) -> int:
-        """Hand each segment's logits to its request; returns how many tokens some request still wanted."""
+        """Hand each segment's logits to its request; returns how many tokens some request still wanted.
+
+        Where chats decode with side calls the chats' alone count, because a chat's speed is what a person watches.
+        """
         row = num_wanted = 0
+        counts_chats = plan.is_decode and not all(segment.is_side_call for segment in plan.segments)
         for segment in plan.segments:
             rows = logits[row : row + len(segment.logit_offsets)]
             row += len(rows)
             work = self._work.get(segment.sequence_id)
             if work is None:
                 continue
-            num_wanted += len(segment.token_ids)
+            if not (counts_chats and segment.is_side_call):
+                num_wanted += len(segment.token_ids)
             now_s = time.monotonic()
             try:
                 self._send_all(work.take(segment, rows, now_s - started_s, now_s))
@@ -195,9 +208,9 @@ class Engine:
             self._stats_sent_s = now_s
             self._send(StatsReported("", model.stats()))
 
-    def _abandon(self, model: LoadedModel, message: str) -> None:
-        """A step failed midway: end every running request, keep the queue, go on with clean caches."""
-        for request_id in model.scheduler.abandon():
+    def _abandon(self, model: LoadedModel, plan: StepPlan | None, message: str) -> None:
+        """A step failed midway: end every request that had a part in it, go on with the others and clean caches."""
+        for request_id in model.scheduler.abandon(plan):
             work = self._work.pop(request_id, None)
             if work is not None:
                 work.discard()

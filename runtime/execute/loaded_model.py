@@ -85,6 +85,7 @@ class LoadedModel:
             engine_rss_bytes=resident_bytes(),
             num_running=self.scheduler.num_running,
             num_queued=self.scheduler.num_waiting,
+            side_call_time_share=self.scheduler.side_call_time_share,
         )
 
     def reset_after_failure(self) -> None:

@@ -3,6 +3,9 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
+from runtime.protocol import RequestKind
+from runtime.spec import PAGE_TOKENS
+
 Phase = Literal["waiting", "prefill", "decode", "closing", "ended"]
 
 
@@ -12,8 +15,9 @@ class Sequence:
 
     `save_points` are numbers of leading prompt tokens whose state is worth saving on the way, such as those before the
     generation prompt, which the next turn's history repeats whatever its template does to the answer.
-    A scored sequence wants the logits of every prompt token, and leaves nothing behind for later requests;
-    `is_fed_by_decode` sends its prompt token by token through decode steps.
+    A scored sequence wants the logits of every prompt token; `is_fed_by_decode` sends its prompt token by token through
+    decode steps. It runs at the priority of side calls. Neither leaves anything behind for later requests: many small
+    ones would push out what chats come back for.
     """
 
     sequence_id: str
@@ -23,14 +27,31 @@ class Sequence:
     is_fed_by_decode: bool = False
     chunk_tokens: int | None = None
     """Instead of the scheduler's."""
+    kind: RequestKind = "chat"
+    max_new_tokens: int | None = None
+    """Most tokens it may generate; None: as many as there are pages for."""
     generated_ids: list[int] = field(default_factory=list)
     num_cached: int = 0
     num_computed: int = 0
     phase: Phase = "waiting"
+    was_paused: bool = False
+    """It ran before, and reads its tokens again."""
+    last_chunk_turn: int = 0
+    """Of its kind's turns, the last in which a chunk of it was computed."""
+
+    @property
+    def is_side_call(self) -> bool:
+        return self.is_scored or self.kind == "side_call"
 
     @property
     def num_tokens(self) -> int:
         return len(self.prompt_ids) + len(self.generated_ids)
+
+    def num_needed_pages(self, num_pages: int) -> int:
+        """Pages it may hold in the end, where there are `num_pages` in all."""
+        if self.max_new_tokens is None and not self.is_scored:
+            return num_pages
+        return -(-(len(self.prompt_ids) + (self.max_new_tokens or 0)) // PAGE_TOKENS)
 
     def tokens(self, start: int, end: int) -> tuple[int, ...]:
         """Tokens start..end-1 of prompt and answer."""

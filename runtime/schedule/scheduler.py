@@ -1,29 +1,52 @@
 """Which sequence runs which tokens next. Plans in ids; refuses tensors, text and clocks.
 
-Requests are admitted first come, first served, at most `max_running` at a time. A running sequence is prefilled chunk
-by chunk, decoded token by token, and closed by computing its last token, so that the whole turn is in the cache for
-the next one. `plan` gives the next step, `complete` books it once it ran.
+A waiting sequence starts when there is a place and enough pages for all that run to come to their end. It is
+prefilled chunk by chunk, decoded token by token, and a chat is closed by computing its last token, so that the whole
+turn is in the cache for the next one. `plan` gives the next step, `complete` books it once it ran, `note_duration`
+tells what it took. A chat that finds no room gets that of side calls: they go back to the queue and read again.
 """
 
-from collections import deque
 from itertools import pairwise
 
 from runtime.cache.sequence_cache import CacheMoves, SequenceCache
+from runtime.errors import RequestError
+from runtime.schedule.chunk_size import ChunkSize
+from runtime.schedule.page_safety import Holding, spare_pages
 from runtime.schedule.request import Sequence
 from runtime.schedule.step_plan import PlannedSegment, StepPlan
+from runtime.schedule.time_share import TimeShare
+from runtime.schedule.turns import Turn, Turns
+from runtime.schedule.waiting import WaitingQueue
 from runtime.spec import PAGE_TOKENS
 
 
 class Scheduler:
-    """Queue and running set over one `SequenceCache`."""
+    """Queue and running set over one `SequenceCache`.
 
-    def __init__(self, cache: SequenceCache, chunk_tokens: int, max_running: int = 1) -> None:
+    `max_running` sequences run at once, one of them a chat wherever there is more than one place. Side calls take up to
+    `side_call_share` of the step time beside a chat. `chunk_target_s` bounds a chunk while a chat decodes beside it;
+    None leaves it at `chunk_tokens`.
+    """
+
+    def __init__(
+        self,
+        cache: SequenceCache,
+        chunk_tokens: int,
+        max_running: int = 1,
+        side_call_share: float = 0.3,
+        chunk_target_s: float | None = None,
+    ) -> None:
         self._cache = cache
         self._chunk_tokens = chunk_tokens
         self._max_running = max_running
-        self._waiting: deque[Sequence] = deque()
+        self._waiting = WaitingQueue()
         self._running: dict[str, Sequence] = {}
+        self._time_share = TimeShare(side_call_share)
+        self._turns = Turns(self._time_share)
+        self._short_chunk = ChunkSize(chunk_tokens, chunk_target_s)
         self._pending_moves: list[CacheMoves] = []
+        self._unsettled_ids: set[str] = set()
+        """Sequences whose first moves no step has made yet."""
         self._num_last_chat_tokens = 0
 
     @property
@@ -39,64 +62,173 @@ class Scheduler:
         return len(self._waiting)
 
     @property
+    def side_call_time_share(self) -> float | None:
+        """What side calls took of the step time of the last seconds in which a chat ran, too."""
+        return self._time_share.used_share
+
+    @property
     def num_tokens_in_context(self) -> int:
         """Tokens of the chat that runs, or else of the one that ran last."""
-        chats = [sequence.num_tokens for sequence in self._running.values() if not sequence.is_scored]
+        chats = [sequence.num_tokens for sequence in self._running.values() if not sequence.is_side_call]
         return max(chats, default=self._num_last_chat_tokens)
 
     def submit(self, sequence: Sequence) -> None:
-        """Queue a sequence; it starts when those before it have ended."""
-        self._waiting.append(sequence)
+        """Queue a sequence. Raises RequestError for one that could not run alone either."""
+        num_needed, num_pages = sequence.num_needed_pages(self._cache.num_pages), self._cache.num_pages
+        if num_needed > num_pages:
+            raise RequestError(
+                f"The request needs room for {num_needed * PAGE_TOKENS} tokens, but there is room for "
+                f"{num_pages * PAGE_TOKENS}; shorten it, or load the model with a larger context."
+            )
+        self._waiting.push(sequence)
+
+    # ---- starting
 
     def admit(self) -> list[Sequence]:
-        """Move waiting sequences into the running set while there is room; returns those that start now."""
+        """Start waiting sequences while there is room; returns those that start for the first time."""
         admitted = []
-        while self._waiting and len(self._running) < self._max_running:
-            sequence = self._waiting.popleft()
-            sequence.num_cached, moves = self._cache.open(
-                sequence.sequence_id, sequence.prompt_ids, can_reuse=not sequence.is_scored
-            )
-            sequence.num_computed = sequence.num_cached
-            sequence.phase = "prefill"
-            self._pending_moves.append(moves)
-            self._running[sequence.sequence_id] = sequence
-            admitted.append(sequence)
+        while (sequence := self._waiting.head) is not None and self._make_room(sequence):
+            self._waiting.remove(sequence)
+            self._start(sequence)
+            if not sequence.was_paused:
+                admitted.append(sequence)
         return admitted
 
+    def _make_room(self, sequence: Sequence) -> bool:
+        """Whether it can start now; a chat pauses as many side calls for it as it takes, the youngest first."""
+        running = self._in_order()
+        can_pause = [other for other in running if other.is_side_call and not other.is_scored]
+        most_paused = 0 if sequence.is_side_call else len(can_pause)
+        for num_paused in range(most_paused + 1):
+            paused = can_pause[len(can_pause) - num_paused :]
+            if self._has_room(sequence, [other for other in running if other not in paused]):
+                for other in paused:
+                    self._pause(other)
+                return True
+        return False
+
+    def _has_room(self, sequence: Sequence, running: list[Sequence]) -> bool:
+        num_side_calls = sum(other.is_side_call for other in running)
+        most_side_calls = max(1, self._max_running - 1)
+        if len(running) >= min(self._max_running, self._cache.num_rows):
+            return False
+        if sequence.is_side_call and num_side_calls >= most_side_calls:
+            return False
+        holdings = [self._holding(other) for other in running]
+        place = len(running) if sequence.is_side_call else len(running) - num_side_calls
+        holdings.insert(place, self._future_holding(sequence))
+        return min(spare_pages(self._cache.num_pages, holdings)) >= 0
+
+    def _start(self, sequence: Sequence) -> None:
+        tokens = sequence.tokens(0, sequence.num_tokens)
+        num_cached, moves = self._cache.open(sequence.sequence_id, tokens, can_reuse=not sequence.is_scored)
+        sequence.num_cached = min(num_cached, len(sequence.prompt_ids))
+        sequence.num_computed = num_cached
+        sequence.phase = "prefill"
+        self._pending_moves.append(moves)
+        self._unsettled_ids.add(sequence.sequence_id)
+        self._running[sequence.sequence_id] = sequence
+
+    def _pause(self, sequence: Sequence) -> None:
+        """Back to the queue with what it generated; it reads prompt and answer again when there is room."""
+        del self._running[sequence.sequence_id]
+        self._unsettled_ids.discard(sequence.sequence_id)
+        self._cache.close(sequence.sequence_id)
+        sequence.phase, sequence.was_paused = "waiting", True
+        sequence.num_cached = sequence.num_computed = 0
+        self._waiting.push_back(sequence)
+
+    # ---- pages
+
+    def _in_order(self) -> list[Sequence]:
+        """Running sequences in the order in which they are sure of their pages: chats first, each kind by its start."""
+        return sorted(self._running.values(), key=lambda sequence: sequence.is_side_call)
+
+    def _holding(self, sequence: Sequence) -> Holding:
+        page_ids = self._cache.sequence(sequence.sequence_id).page_ids
+        index = sequence.num_computed // PAGE_TOKENS
+        write_page = page_ids[index] if index < len(page_ids) else None
+        return Holding(page_ids, write_page, sequence.num_needed_pages(self._cache.num_pages))
+
+    def _future_holding(self, sequence: Sequence) -> Holding:
+        num_needed = sequence.num_needed_pages(self._cache.num_pages)
+        tokens = sequence.tokens(0, sequence.num_tokens)
+        prefix = None if sequence.is_scored else self._cache.reusable_prefix(tokens)
+        if prefix is None:
+            return Holding((), None, num_needed)
+        write_page = prefix.page_ids[-1] if prefix.num_tokens % PAGE_TOKENS else None
+        return Holding(prefix.page_ids, write_page, num_needed)
+
+    def _runnable(self) -> list[Sequence]:
+        """Running sequences whose next step takes no page that one before them may need. The first always can."""
+        running = self._in_order()
+        return [sequence for index, sequence in enumerate(running) if self._can_step(running, index)]
+
+    def _can_step(self, running: list[Sequence], index: int) -> bool:
+        sequence = running[index]
+        start, end = self._next_span(sequence)
+        num_new = self._cache.num_pages_to_write(sequence.sequence_id, start, end - start)
+        if index == 0 or num_new == 0:
+            return True
+        spare = spare_pages(self._cache.num_pages, [self._holding(other) for other in running])
+        return num_new <= min(spare[:index])
+
+    # ---- steps
+
     def plan(self) -> StepPlan | None:
-        """The next step: one prefill or closing chunk if any sequence needs one, else one token of each that decodes.
+        """The next step: a prefill or closing chunk of one sequence, or one token of each that decodes in it.
 
-        None where nothing runs. Raises OutOfItemsError if running sequences hold every page (the planner of memory
-        gives one sequence the whole context, so this is a bug, not a user's mistake).
+        None where nothing runs.
         """
-        for sequence in self._running.values():
-            if sequence.phase in ("prefill", "closing"):
-                return self._plan_chunk(sequence)
-        decoding = [sequence for sequence in self._running.values() if sequence.phase == "decode"]
-        if not decoding:
+        if not self._running:
             return None
-        segments = tuple(self._plan_token(sequence) for sequence in decoding)
-        return StepPlan(segments, self._take_moves(), is_decode=True)
+        runnable = self._runnable()
+        assert runnable, "every running sequence waits for pages of another"
+        turn = self._turns.choose(runnable)
+        segments = self._chunk_segments(turn.sequences[0]) if turn.is_chunk else self._token_segments(turn)
+        decoding_chats = [chat for chat in runnable if chat.phase == "decode" and not chat.is_side_call]
+        return StepPlan(
+            segments,
+            self._take_moves(),
+            is_decode=not turn.is_chunk or turn.sequences[0].is_fed_by_decode,
+            has_chat=any(not sequence.is_side_call for sequence in self._running.values()),
+            has_side_call=any(sequence.is_side_call for sequence in self._running.values()),
+            holds_up_chat=any(chat not in turn.sequences for chat in decoding_chats),
+        )
 
-    def _plan_token(self, sequence: Sequence) -> PlannedSegment:
-        start = sequence.num_computed
-        self._pending_moves.append(self._cache.ensure_writable(sequence.sequence_id, start, 1))
-        return self._segment(sequence, start, start + 1)
+    def _token_segments(self, turn: Turn) -> tuple[PlannedSegment, ...]:
+        for sequence in turn.sequences:
+            moves = self._cache.ensure_writable(sequence.sequence_id, sequence.num_computed, 1)
+            self._pending_moves.append(moves)
+        return tuple(self._segment(sequence, *self._next_span(sequence)) for sequence in turn.sequences)
 
-    def _plan_chunk(self, sequence: Sequence) -> StepPlan:
+    def _next_span(self, sequence: Sequence) -> tuple[int, int]:
+        """Positions of its next step."""
         start = sequence.num_computed
-        chunk_tokens = 1 if sequence.is_fed_by_decode else sequence.chunk_tokens or self._chunk_tokens
-        end = min(start + chunk_tokens, sequence.num_tokens)
+        if sequence.phase == "decode" or sequence.is_fed_by_decode:
+            return start, start + 1
+        chunk_tokens = sequence.chunk_tokens or self._chunk_tokens
+        if self._must_be_short(sequence):
+            chunk_tokens = min(chunk_tokens, self._short_chunk.tokens)
+        return start, min(start + chunk_tokens, sequence.num_tokens)
+
+    def _must_be_short(self, sequence: Sequence) -> bool:
+        """A chat waits for its next token while a chunk runs. Side calls' streams never shorten a chat's chunks: what
+        borders they have, and so their bits, does not depend on what runs beside the chat."""
+        chats = [chat for chat in self._running.values() if chat is not sequence and not chat.is_side_call]
+        return any(sequence.is_side_call or chat.phase == "decode" for chat in chats)
+
+    def _chunk_segments(self, sequence: Sequence) -> tuple[PlannedSegment, ...]:
+        start, end = self._next_span(sequence)
         # All pages first: making room for them must not throw out what is reserved to be saved.
         self._pending_moves.append(self._cache.ensure_writable(sequence.sequence_id, start, end - start))
         borders = sorted({start, end, *(point for point in sequence.save_points if start < point < end)})
-        segments = tuple(self._segment(sequence, *pair) for pair in pairwise(borders))
-        return StepPlan(segments, self._take_moves(), is_decode=sequence.is_fed_by_decode)
+        return tuple(self._segment(sequence, *pair) for pair in pairwise(borders))
 
     def _segment(self, sequence: Sequence, start: int, end: int) -> PlannedSegment:
         held = self._cache.sequence(sequence.sequence_id)
         save_row = None
-        if end in sequence.save_points:
+        if end in sequence.save_points and not sequence.is_side_call:
             save_row = self._cache.reserve(sequence.sequence_id, sequence.tokens(0, end))
         return PlannedSegment(
             sequence.sequence_id,
@@ -106,6 +238,7 @@ class Scheduler:
             held.state_row,
             self._wanted_logits(sequence, start, end),
             save_row,
+            sequence.is_side_call,
         )
 
     @staticmethod
@@ -117,6 +250,7 @@ class Scheduler:
 
     def complete(self, plan: StepPlan) -> None:
         """Book a step that ran. A sequence whose prompt is done decodes from now on; one that closed has ended."""
+        self._unsettled_ids.clear()
         for segment in plan.segments:
             sequence = self._running[segment.sequence_id]
             sequence.num_computed = segment.end
@@ -127,8 +261,19 @@ class Scheduler:
             elif sequence.phase == "closing":
                 self._end(sequence)
 
+    def note_duration(self, plan: StepPlan, seconds: float) -> None:
+        """A completed step took so long, its events included."""
+        num_side_rows = sum(segment.is_side_call for segment in plan.segments)
+        num_chat_rows = len(plan.segments) - num_side_rows
+        if plan.has_chat:
+            self._time_share.note(num_chat_rows, num_side_rows, plan.is_decode, plan.has_side_call, seconds)
+        if not plan.is_decode:
+            self._short_chunk.note(plan.num_tokens, seconds)
+
+    # ---- ending
+
     def finish(self, sequence_id: str) -> None:
-        """The answer is complete or cancelled: save what is computed, and compute a last sampled token first.
+        """The answer is complete or cancelled: save what is computed of a chat, and compute its last token first.
 
         A sequence that still waits just leaves the queue.
         """
@@ -137,7 +282,7 @@ class Scheduler:
             self.drop(sequence_id)
             return
         has_uncomputed_answer = sequence.phase == "decode" and sequence.num_computed < sequence.num_tokens
-        if has_uncomputed_answer:
+        if has_uncomputed_answer and not sequence.is_side_call:
             sequence.phase = "closing"
         else:
             self._end(sequence)
@@ -148,14 +293,18 @@ class Scheduler:
         if sequence is not None and sequence.phase == "closing":
             self._end(sequence)
 
-    def abandon(self) -> list[str]:
-        """A step failed midway: end what runs and forget what is saved, since neither can be trusted.
+    def abandon(self, plan: StepPlan | None = None) -> list[str]:
+        """A step failed midway: end what ran in it, or all that run if there is no plan, and forget what is saved.
 
-        Returns the ids that ended; what waits goes on waiting.
+        Returns the ids that ended. Sequences that had no part in it go on; those whose first moves were lost with it
+        start again.
         """
-        ended = list(self._running)
+        in_plan = set() if plan is None else {segment.sequence_id for segment in plan.segments}
+        ended = [name for name in self._running if plan is None or name in in_plan]
         for sequence_id in ended:
             self.drop(sequence_id)
+        for sequence_id in [name for name in self._running if name in self._unsettled_ids]:
+            self._pause(self._running[sequence_id])
         self._pending_moves.clear()
         self._cache.forget_saved()
         return ended
@@ -164,19 +313,19 @@ class Scheduler:
         """Forget a sequence and save nothing of it."""
         sequence = self._running.pop(sequence_id, None)
         if sequence is not None:
+            self._unsettled_ids.discard(sequence_id)
             self._cache.close(sequence_id)
         else:
-            sequence = next(waiting for waiting in self._waiting if waiting.sequence_id == sequence_id)
+            sequence = self._waiting.find(sequence_id)
+            assert sequence is not None, f"sequence {sequence_id} neither runs nor waits"
             self._waiting.remove(sequence)
         sequence.phase = "ended"
 
     def _end(self, sequence: Sequence) -> None:
-        if not sequence.is_scored:
+        if not sequence.is_side_call:
             self._save(sequence)
             self._num_last_chat_tokens = sequence.num_tokens
-        del self._running[sequence.sequence_id]
-        sequence.phase = "ended"
-        self._cache.close(sequence.sequence_id)
+        self.drop(sequence.sequence_id)
 
     def _save(self, sequence: Sequence) -> None:
         computed = sequence.tokens(0, sequence.num_computed)
@@ -194,3 +343,7 @@ class Scheduler:
             held = self._cache.sequence(sequence.sequence_id)
             assert 0 <= sequence.num_cached <= sequence.num_computed <= sequence.num_tokens, "token counts"
             assert len(held.page_ids) * PAGE_TOKENS >= sequence.num_computed, "fewer pages than computed tokens"
+        assert set(self._running) == self._cache.open_ids, "a sequence holds pages and does not run"
+        assert self._unsettled_ids <= set(self._running), "moves of a sequence that ended"
+        holdings = [self._holding(sequence) for sequence in self._in_order()]
+        assert min(spare_pages(self._cache.num_pages, holdings), default=0) >= 0, "sequences may block each other"

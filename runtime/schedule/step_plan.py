@@ -20,6 +20,7 @@ class PlannedSegment:
     state_row: int
     logit_offsets: tuple[int, ...]
     save_row: int | None = None
+    is_side_call: bool = False
 
     @property
     def end(self) -> int:
@@ -36,6 +37,12 @@ class StepPlan:
     segments: tuple[PlannedSegment, ...]
     moves: tuple[CacheMoves, ...]
     is_decode: bool
+    has_chat: bool = False
+    """A chat runs, in this step or beside it."""
+    has_side_call: bool = False
+    """A side call runs, in this step or beside it."""
+    holds_up_chat: bool = False
+    """A chat that decodes has no token in this step."""
 
     @property
     def num_tokens(self) -> int:

@@ -10,9 +10,15 @@ class Meter:
         self._decode = RateWindow()
         self._prefill = RateWindow()
 
-    def add(self, end_s: float, busy_s: float, num_tokens: int, is_decode: bool) -> None:
-        """One step that ended at `end_s` and took `busy_s`, its events included."""
-        (self._decode if is_decode else self._prefill).add(end_s, busy_s, num_tokens)
+    def add(self, end_s: float, busy_s: float, num_tokens: int, is_decode: bool, holds_up_stream: bool = False) -> None:
+        """One step that ended at `end_s` and took `busy_s`, its events included, for `num_tokens` that were wanted.
+
+        A step that holds up a stream that decodes counts in the stream's rate, as time without a token.
+        """
+        if num_tokens and not (is_decode and holds_up_stream):
+            (self._decode if is_decode else self._prefill).add(end_s, busy_s, num_tokens)
+        if holds_up_stream:
+            self._decode.add(end_s, busy_s, 0)
 
     @property
     def decode_tok_s(self) -> float | None:

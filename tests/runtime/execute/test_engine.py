@@ -31,6 +31,7 @@ from runtime.protocol import (
     TokensCounted,
 )
 from runtime.schedule.request import Sequence
+from runtime.schedule.step_plan import StepPlan
 from tests.support.engine_driver import EngineDriver
 from tests.support.tiny_models import random_model, random_tokens, save_plain, tiny_config
 
@@ -329,7 +330,6 @@ def test_a_step_that_breaks_fails_one_request_and_the_engine_goes_on(
     assert model is not None
     driver.send(Generate("break1", HELLO, SamplingOptions(max_tokens=12), thinking=False))
     driver.send(Generate("break2", HELLO, SamplingOptions(max_tokens=12), thinking=False))
-    driver.step(3)
 
     def broken(*_: object) -> None:
         raise RuntimeError("two\nlines")
@@ -343,6 +343,37 @@ def test_a_step_that_breaks_fails_one_request_and_the_engine_goes_on(
     assert "\n" not in failed.message
     driver.settle()
     finished = driver.events_of("break2")[-1]
+    assert isinstance(finished, Finished)
+    assert finished.generated_ids == expected
+    assert [type(event) for event in driver.events_of("break2")].count(PromptAccepted) == 1
+
+
+def test_a_shared_step_that_breaks_fails_those_in_it_and_nobody_else(
+    driver: EngineDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = driver.ask("shared0", long_message(120)).generated_ids
+    model = driver.engine._model
+    assert model is not None
+    model.scheduler._cache.forget_saved()
+    for name in ("shared1", "shared2"):
+        driver.send(Generate(name, HELLO, SamplingOptions(max_tokens=60, temperature=1.0, seed=1), thinking=False))
+    driver.step(6)
+    driver.send(Generate("shared3", long_message(120), SamplingOptions(max_tokens=12), thinking=False))
+    driver.step(2)
+    run = model.forward.run
+
+    def broken(plan: StepPlan) -> torch.Tensor:
+        if len(plan.segments) > 1 and plan.is_decode:
+            raise RuntimeError("broken")
+        return run(plan)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(model.forward, "run", broken)
+        driver.step(3)
+    assert isinstance(driver.events_of("shared1")[-1], Failed)
+    assert isinstance(driver.events_of("shared2")[-1], Failed)
+    driver.settle()
+    finished = driver.events_of("shared3")[-1]
     assert isinstance(finished, Finished)
     assert finished.generated_ids == expected
 
