@@ -98,6 +98,11 @@ class ChatSession:
         return self._transcript.conversation
 
     @property
+    def documents(self) -> tuple[Attachment, ...]:
+        """Those of the current branch, the oldest first: what citations name and `search_document` searches."""
+        return tuple(document for message in self.messages for document in message.attachments)
+
+    @property
     def loaded(self) -> Loaded | None:
         """What the engine said when it was ready; None while no model is loaded."""
         return self._starter.loaded if self.engine.is_running else None

@@ -29,7 +29,7 @@ from app.chat.events import (
 from app.chat.session import ChatSession
 from app.commands.context import CommandContext
 from app.commands.options import add_chat_options, add_engine_options, add_model_option, parse_output_path
-from app.commands.tool_options import add_tool_options, make_toolbox, offer_asides
+from app.commands.tool_options import add_tool_options, make_toolbox, offer_asides, offer_document_search
 from app.console import Console
 from app.documents.reading_plan import ReadingChoice
 from app.engine import LocalEngine
@@ -133,6 +133,7 @@ async def _ask(
     engine = LocalEngine(context.locations.engine_log_file)
     session = ChatSession(engine, Store.in_memory(), context.settings, model_path, toolbox=toolbox)
     offer_asides(toolbox, session)
+    offer_document_search(toolbox, session)
     printer = _Printer(context.console, is_json, runs_tools=toolbox is not None)
     try:
         with _interrupt_cancels(session):

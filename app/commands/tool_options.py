@@ -5,7 +5,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from app.chat.session import ChatSession
-from app.tools.given_tools import ask_aside_tool
+from app.tools.document_search import document_search
+from app.tools.given_tools import ask_aside_tool, search_document_tool
 from app.tools.permissions import Decision, PermissionRule
 from app.tools.registry import ORDER, ToolError, ToolRegistry
 from app.tools.toolbox import Permissions, ToolBox
@@ -60,6 +61,12 @@ def offer_asides(toolbox: ToolBox | None, session: ChatSession) -> None:
     """Add the tool that asks a fresh context, where it was named."""
     if toolbox is not None and any(rule.permission == "ask_aside" for rule in toolbox.permissions.rules):
         toolbox.registry.add(ask_aside_tool(session.side_jobs.ask_aside))
+
+
+def offer_document_search(toolbox: ToolBox | None, session: ChatSession) -> None:
+    """Add the tool that searches the chat's documents, where it was named."""
+    if toolbox is not None and any(rule.permission == "search_document" for rule in toolbox.permissions.rules):
+        toolbox.registry.add(search_document_tool(document_search(lambda: session.documents)))
 
 
 def _rules(names: Iterable[str], decision: Decision) -> list[PermissionRule]:

@@ -230,6 +230,15 @@ def test_a_document_from_stdin(run_ask: Any, monkeypatch: pytest.MonkeyPatch) ->
     assert engine.requests[0].messages[0].content == "File stdin:\n```\n[p.1] The keeper is Petra.\n```\n\nWho?"
 
 
+def test_the_model_may_search_the_document(run_ask: Any, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("Olga is old.\nThe boat is red.\n")
+    script = (Call("search_document", {"query": "boats"}), End("tool_calls"))
+    arguments = ["--allow", "search_document", "--file", str(tmp_path / "a.txt"), "go"]
+    *_, engine = run_ask(script, *arguments)
+    assert [tool.name for tool in engine.requests[0].tools] == ["search_document"]
+    assert engine.requests[1].messages[-1].content == "[line 1] Olga is old.\n[line 2] The boat is red."
+
+
 def test_stdin_is_read_once(run_ask: Any) -> None:
     for arguments in (["--file", "-", "-"], ["--file", "-", "--file", "-", "go"]):
         status, _, err, _ = run_ask(ANSWER, *arguments)
