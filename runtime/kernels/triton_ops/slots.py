@@ -5,6 +5,7 @@ lowest. An empty slot's key is below all others. A routed expert is known by its
 nothing is searched: `lru` never gets as far as the newest stamps, `rule` leaves them out. (So `rule` stamps too.)
 """
 
+from dataclasses import dataclass
 from functools import lru_cache
 
 import torch
@@ -44,6 +45,27 @@ _LARGEST_AGE = tl.constexpr(LARGEST_AGE)
 _LOG2_WEIGHT = tl.constexpr(LOG2_WEIGHT)
 _WAIT = tl.constexpr(BETA << FRACTION_BITS)
 _NEAR = tl.constexpr(float(NEAR_MISS_LOGIT))
+
+
+@dataclass(frozen=True)
+class CopyCut:
+    """How the miss copy is cut: few blocks, many 16-byte loads under way in each."""
+
+    num_blocks: int = 16
+    num_warps: int = 8
+    words: int = 4096
+    """int32 of one turn of a block: 16 bytes to a thread, 4 times."""
+
+
+COPY_CUTS = tuple(
+    CopyCut(num_blocks, num_warps, 128 * num_warps * loads)
+    for num_blocks in (8, 12, 16, 24, 32)
+    for num_warps in (8, 16, 32)
+    for loads in (2, 4, 8)
+)
+"""What `scripts/bench_kernels.py` sweeps."""
+ENSURE_WARPS = (2, 4, 8, 16)
+DEFAULT_COPY = CopyCut()
 
 
 @triton.jit
@@ -252,12 +274,6 @@ def _ensure_kernel(
     tl.store(clock_ptr, stamp)
 
 
-_COPY_BLOCKS = 16
-_COPY_WARPS = 8
-_COPY_TILE = 4096
-"""int32 words of one turn: 16 bytes to a thread, 4 times."""
-
-
 @triton.jit
 def _copy_kernel(
     bank_ptr,
@@ -282,7 +298,13 @@ def _copy_kernel(
 
 
 def ensure(
-    state: SlotState, policy: str, layer: int, expert_ids: Tensor, router_logits: Tensor, bytes_per_miss: int
+    state: SlotState,
+    policy: str,
+    layer: int,
+    expert_ids: Tensor,
+    router_logits: Tensor,
+    bytes_per_miss: int,
+    num_warps: int | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Slots int32 [R, k] of the routed experts, and kinds int32 [R, k]: 1 where the expert's record must be copied.
 
@@ -331,12 +353,12 @@ def ensure(
         slot_tile,
         num_chunks,
         triton.next_power_of_2(num_chunks),
-        num_warps=_ensure_warps(slot_tile),
+        num_warps=num_warps or _ensure_warps(slot_tile),
     )
     return slots, kinds
 
 
-def copy_missed(state: SlotState, bank: Tensor, pool: Tensor) -> None:
+def copy_missed(state: SlotState, bank: Tensor, pool: Tensor, cut: CopyCut = DEFAULT_COPY) -> None:
     """Copy the missed experts' records from bank uint8 [E, record_bytes] into their slots in pool uint8 [slots, >=].
 
     The bank is host memory that the device can read (pinned), or device memory. Raises ValueError for records or slots
@@ -345,7 +367,7 @@ def copy_missed(state: SlotState, bank: Tensor, pool: Tensor) -> None:
     record_bytes, slot_bytes = bank.stride(0), pool.stride(0)
     if record_bytes % 16 or slot_bytes % 16:
         raise ValueError(f"records of {record_bytes} and slots of {slot_bytes} bytes are copied by 16 bytes")
-    _copy_kernel[(_COPY_BLOCKS,)](
+    _copy_kernel[(cut.num_blocks,)](
         bank.view(torch.int32),
         pool.view(torch.int32),
         state.missed_experts,
@@ -353,8 +375,8 @@ def copy_missed(state: SlotState, bank: Tensor, pool: Tensor) -> None:
         state.num_missed,
         slot_bytes // 16,
         record_bytes // 4,
-        _COPY_TILE,
-        num_warps=_COPY_WARPS,
+        cut.words,
+        num_warps=cut.num_warps,
     )
 
 

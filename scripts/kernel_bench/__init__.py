@@ -1,0 +1,1 @@
+"""What `scripts/bench_kernels.py` is made of: timing, a layer's memory, routing with a known number of misses."""
