@@ -467,6 +467,7 @@ class ChatSession:
     def _begin_turn(self) -> None:
         self._is_busy = True
         self._is_cancel_asked = False
+        self.side_jobs.give_way()
 
     def _refuse_if_busy(self) -> None:
         if self._is_busy:

@@ -154,11 +154,12 @@ class SideCalls:
         if (task := self._asking.get(side_call_id)) is not None:
             task.cancel()
 
-    def start(self, job: Coroutine[Any, Any, None]) -> None:
+    def start(self, job: Callable[[], Coroutine[Any, Any, None]]) -> asyncio.Task[None]:
         """Run a job of side calls that nobody waits for; a `HotslotError` ends it, and is seen in `calls`."""
         task = asyncio.create_task(_quietly(job))
         self._jobs.add(task)
         task.add_done_callback(self._jobs.discard)
+        return task
 
     async def settle(self) -> None:
         """Wait until nothing is asked any more and all jobs are done."""
@@ -224,9 +225,9 @@ class SideCalls:
             self.on_changed()
 
 
-async def _quietly(job: Coroutine[Any, Any, None]) -> None:
+async def _quietly(job: Callable[[], Coroutine[Any, Any, None]]) -> None:
     try:
-        await job
+        await job()
     except HotslotError:
         # The call that failed is listed with its error; nobody waits for the job.
         return

@@ -3,7 +3,9 @@
 Each job ends with what it is for or with an error of its own; none of them touches the turn that runs.
 """
 
+import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 from app.chat.asides import ask_aside
 from app.chat.engine_start import EngineStarter
@@ -13,7 +15,7 @@ from app.chat.summaries import summarise
 from app.chat.titles import find_title
 from app.chat.transcript import Transcript
 from app.documents.reading_plan import ReadingPlan
-from app.errors import SideCallError
+from app.errors import HotslotError, SideCallError
 from app.messages import Attachment, Message
 from app.tools.registry import ToolError
 from runtime.protocol import ToolCall
@@ -27,16 +29,33 @@ class SideJobs:
         self._side_calls = side_calls
         self._transcript = transcript
         self._starter = starter
-        self._named_ids: set[str] = set()
-        """Conversations for which a title was asked once."""
+        self._unnamed: dict[str, tuple[Message, ...]] = {}
+        """Conversations that are to be named, by id, and how they begin."""
+        self._asked_ids: set[str] = set()
+        """Those that were, or are in `_unnamed`."""
+        self._naming: asyncio.Task[None] | None = None
 
     def start_naming(self) -> None:
         """Ask for a title beside the chat, once for a conversation, where it is still named by its first words."""
         conversation = self._transcript.conversation
         assert conversation is not None
-        if conversation.title_source == "words" and conversation.id not in self._named_ids:
-            self._named_ids.add(conversation.id)
-            self._side_calls.start(self._name(conversation.id, self._transcript.messages))
+        if conversation.title_source == "words" and conversation.id not in self._asked_ids:
+            self._asked_ids.add(conversation.id)
+            self._unnamed[conversation.id] = self._transcript.messages
+        if self._unnamed:
+            self._naming = self._side_calls.start(self._name_all)
+
+    def give_way(self) -> None:
+        """A turn begins: titles can wait for its end."""
+        if self._naming is not None:
+            self._naming.cancel()
+
+    async def _name_all(self) -> None:
+        for conversation_id, messages in tuple(self._unnamed.items()):
+            # A side call that fails is listed with its error; the first words are a title too.
+            with suppress(HotslotError):
+                await self._name(conversation_id, messages)
+            del self._unnamed[conversation_id]
 
     async def _name(self, conversation_id: str, messages: Sequence[Message]) -> None:
         title = await find_title(self._side_calls, messages)

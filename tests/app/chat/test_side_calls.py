@@ -146,7 +146,7 @@ async def test_closing_ends_all() -> None:
     async def job() -> None:
         await side_calls.ask("title", "s", QUESTION, 5)
 
-    side_calls.start(job())
+    side_calls.start(job)
     await until(lambda: states(side_calls) == ["running"])
     await side_calls.close()
     assert states(side_calls) == ["cancelled"]
@@ -184,6 +184,23 @@ async def test_a_title_appears_beside_the_chat() -> None:
     await end_of(session, "more")
     assert len(engine.side_requests) == 1
     assert len(engine.requests[1].messages) == 3
+
+
+async def test_titles_wait_for_the_end_of_a_turn() -> None:
+    store = Store.in_memory()
+    engine = ScriptedEngine()
+    engine.side_scripts = [(Say("x"), Hang()), (Say("x"), Hang()), (Say("Named"),)]
+    session = session_of(engine, store)
+    await end_of(session, "one")
+    await until(lambda: states(session.side_calls) == ["running"])
+    session.new()
+    await end_of(session, "two")
+    await until(lambda: states(session.side_calls) == ["cancelled", "running"])
+    await end_of(session, "three")
+    await session.side_calls.settle()
+    assert [c.title for c in store.list_conversations()] == ["Named", "Named"]
+    assert states(session.side_calls) == ["cancelled", "cancelled", "done", "done"]
+    session.side_calls.check_integrity()
 
 
 async def test_the_users_own_title_is_kept() -> None:
