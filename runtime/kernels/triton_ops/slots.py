@@ -26,7 +26,7 @@ from runtime.rule_numbers import (
     STEP_BITS,
 )
 
-__all__ = ["begin_step", "copy_missed", "ensure"]
+__all__ = ["SlotState", "begin_step", "copy_missed", "ensure"]
 
 SLOT_BITS = 16
 """Of a key; the score has the others: scores stay within 2^47 for 2^30 tokens or 2^40 calls."""
