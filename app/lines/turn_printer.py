@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from app.chat.events import (
     AnswerTextStreamed,
+    DocumentPlanned,
     EngineReady,
     EngineStarting,
     NoticeShown,
@@ -42,6 +43,8 @@ class TurnPrinter:
             case EngineReady(model_name):
                 self._told_at = None
                 self._console.remark(f"{clean_line(model_name)} is ready.")
+            case DocumentPlanned():
+                self._console.remark(event.line)
             case PrefillAdvanced(done, total) if done < total:
                 self._progress(f"Reading the prompt: {done} of {total} tokens")
             case AnswerTextStreamed(channel, text):
