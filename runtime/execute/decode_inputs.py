@@ -62,6 +62,16 @@ class DecodeInputs:
         views.state_rows.copy_(numbers)
         views.page_table.copy_(numbers.unsqueeze(1))
 
+    def fill_at(self, num_rows: int, position: int) -> None:
+        """Rows of `position` tokens in pages of their own, row r in the r-th run of pages; token 0 comes next."""
+        views = self._views(self._block, num_rows)
+        numbers = torch.arange(num_rows, device=self._block.device)
+        views.token_ids.zero_()
+        views.positions.fill_(position)
+        views.state_rows.copy_(numbers)
+        pages = torch.arange(self._num_pages, device=self._block.device)
+        views.page_table.copy_(numbers.unsqueeze(1) * self._num_pages + pages)
+
     def _views(self, block: Tensor, num_rows: int) -> DecodeRows:
         """Each part has room for `max_rows`, so that a row lies at one address whatever the number of rows."""
         size = self.max_rows

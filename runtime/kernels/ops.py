@@ -123,6 +123,7 @@ def triton_ops() -> Ops:
     try:
         # Triton is a part of torch's CUDA builds and of no other; a CPU must not wait for its import either.
         from runtime.kernels.triton_ops import dense, hyper_connection, norms, rotary, router
+        from runtime.kernels.triton_ops import experts as triton_experts
     except ImportError as error:
         raise EngineError(
             f"Triton can't be loaded ({error}); install the triton that belongs to this torch, or set --device cpu."
@@ -136,6 +137,7 @@ def triton_ops() -> Ops:
         inject_output=hyper_connection.inject_output,
         rotate=rotary.rotate,
         route=router.route,
+        expert_rows=triton_experts.expert_rows,
     )
 
 

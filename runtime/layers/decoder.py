@@ -49,10 +49,15 @@ class Decoder:
     """Dense weights of one model. `dense_bytes` counts them, `ngram_table_bytes` the n-gram tables beside them."""
 
     def __init__(
-        self, spec: ModelSpec, weights: DenseWeights, names: NameMap, is_ngram_table_mapped: bool = False
+        self,
+        spec: ModelSpec,
+        weights: DenseWeights,
+        names: NameMap,
+        is_ngram_table_mapped: bool = False,
+        ops: Ops | None = None,
     ) -> None:
         self.spec = spec
-        self._ops = select_ops(weights.device)
+        self._ops = ops or select_ops(weights.device)
         self._dtype, self._residual_dtype = weights.compute_dtype, weights.residual_compute_dtype
         self._embedding = weights.matrix(names.of_model("embed_tokens.weight"))
         self._head = self._embedding if spec.ties_embeddings else weights.matrix(names.lm_head)
@@ -79,17 +84,19 @@ class Decoder:
         is_ngram_table_mapped: bool = False,
         on_kept: Callable[[int], None] = lambda num_bytes: None,
         residual_dtype: torch.dtype | None = None,
+        ops: Ops | None = None,
     ) -> "Decoder":
         """Read and convert all dense weights, telling `on_kept` the bytes held so far; it may raise to cancel.
 
         Raises CheckpointError naming what can't be used.
         A mapped n-gram table stays in the checkpoint's file and its rows are read as they are needed.
-        `residual_dtype` is that of residual streams, hyper-connections and delta nets; None: `dtype`.
+        `residual_dtype` is that of residual streams, hyper-connections and delta nets; None: `dtype`. `ops` None: those
+        of the device.
         """
         weights = DenseWeights(
             source, torch.device(device), dtype, spec.norm_adds_one, on_kept, residual_dtype or dtype
         )
-        return cls(spec, weights, names, is_ngram_table_mapped)
+        return cls(spec, weights, names, is_ngram_table_mapped, ops)
 
     @torch.inference_mode()
     def forward(self, step: StepInputs, pages: PagePool, states: StatePool, experts: RoutedExperts) -> Tensor:
