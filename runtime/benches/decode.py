@@ -1,8 +1,8 @@
-"""`hotslot bench decode`: a whole decode step at the flagship's geometry, its parts, and how far it is from the floor.
+"""`hotslot bench decode`: a whole decode step at the flagship's geometry, its parts, and its distance to the floor.
 
-Random weights, the engine's own decode graphs, real router, policy and n-gram lookup; the router's choice is replaced by
-a trace with a chosen hit rate. The floor of a step is its missed bytes over the bandwidth of a 1 GiB copy plus the dense
-bytes over the rate at which the GPU reads its memory, both measured in the same run. Prints one JSON object.
+Random weights, the engine's own decode graphs, real router, policy and n-gram lookup; the router's choice is replaced
+by a trace with a chosen hit rate. The floor of a step is its missed bytes over the bandwidth of a 1 GiB copy plus the
+dense bytes over the rate at which the GPU reads its memory, both measured in the same run. Prints one JSON object.
 """
 
 import argparse

@@ -40,14 +40,15 @@ TINY: dict[str, Any] = FLAGSHIP | {
     "hidden_size": 128, "num_hidden_layers": 4, "num_attention_heads": 4, "head_dim": 32, "linear_num_key_heads": 2,
     "linear_num_value_heads": 4, "linear_key_head_dim": 32, "linear_value_head_dim": 32, "num_experts": 24,
     "num_experts_per_tok": 4, "moe_intermediate_size": 64, "shared_expert_intermediate_size": 64, "vocab_size": 512,
-    "max_position_embeddings": 4096, "eos_token_id": 511, "hc_lowrank": 16, "ple_embed_dim": 256,
+    "max_position_embeddings": 4096, "eos_token_id": 511, "ple_layer_ids": [1], "hc_lowrank": 16, "ple_embed_dim": 256,
     "ngram_vocab_size_base": 100, "indexer_head_dim": 32, "indexer_budget": 64,
 }  # fmt: skip
 
 
 def synthetic_spec(config: dict[str, Any], num_layers: int, expert_format: ExpertFormat = "nvfp4") -> ModelSpec:
-    """The spec of a config with so many layers."""
-    kinds = ["full_attention" if (layer + 1) % 4 == 0 else "linear_attention" for layer in range(num_layers)]
+    """The spec of a config with so many layers, every fourth of which (of fewer than four, the last) has attention."""
+    every = min(4, num_layers)
+    kinds = ["full_attention" if (layer + 1) % every == 0 else "linear_attention" for layer in range(num_layers)]
     spec = read_spec(config | {"num_hidden_layers": num_layers, "layer_types": kinds}, "synthetic")
     layout = RecordLayout.build(spec.hidden_size, spec.moe.intermediate, expert_format)
     weights = replace(spec.weights, expert_format=expert_format, record_bytes=layout.record_bytes, layer_formats=())

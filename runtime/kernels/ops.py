@@ -124,6 +124,7 @@ def triton_ops() -> Ops:
         # Triton is a part of torch's CUDA builds and of no other; a CPU must not wait for its import either.
         from runtime.kernels.triton_ops import dense, hyper_connection, norms, rotary, router
         from runtime.kernels.triton_ops import experts as triton_experts
+        from runtime.kernels.triton_ops import slots as triton_slots
     except ImportError as error:
         raise EngineError(
             f"Triton can't be loaded ({error}); install the triton that belongs to this torch, or set --device cpu."
@@ -137,6 +138,10 @@ def triton_ops() -> Ops:
         inject_output=hyper_connection.inject_output,
         rotate=rotary.rotate,
         route=router.route,
+        combine_routes=router.combine_routes,
+        begin_step=triton_slots.begin_step,
+        ensure=triton_slots.ensure,
+        copy_missed=triton_slots.copy_missed,
         expert_rows=triton_experts.expert_rows,
     )
 
