@@ -130,6 +130,8 @@ class PermissionAsked:
     folder: str
     diff: str
     scopes: tuple[PermissionScope, ...]
+    note: str = ""
+    """A sentence the user should know before deciding, or ''."""
 
 
 @dataclass(frozen=True)

@@ -174,7 +174,7 @@ class ToolRounds:
         self._questions[call_id] = asyncio.get_running_loop().create_future()
         scopes: tuple[PermissionScope, ...] = ("once", "folder", "always") if scope.folder else ("once", "always")
         folder, diff = clean_line(scope.folder), clean(scope.diff)
-        return PermissionAsked(call_id, call, scope.permission, tool.risk, folder, diff, scopes)
+        return PermissionAsked(call_id, call, scope.permission, tool.risk, folder, diff, scopes, scope.note)
 
     async def _answered(self, call_id: str, scope: Scope) -> Decision:
         """What the user decides, remembered where that is wished."""

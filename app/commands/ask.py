@@ -86,7 +86,7 @@ def run(context: CommandContext, arguments: argparse.Namespace) -> int:
     if not prompt.strip() and not attachments:
         raise UsageError("The prompt is empty; write a question, or - to read it from stdin.")
     trace_path = parse_output_path("--trace", arguments.trace)
-    toolbox = make_toolbox(arguments)
+    toolbox = make_toolbox(arguments, console)
     model_path = context.model_path()
     question = _Question(prompt, attachments, arguments.reading)
     return asyncio.run(_ask(context, model_path, question, toolbox, trace_path, arguments.json))

@@ -7,6 +7,7 @@ from pathlib import Path
 from app.chat.session import ChatSession
 from app.tools.document_search import document_search
 from app.tools.given_tools import ask_aside_tool, search_document_tool
+from app.console import Console
 from app.tools.permissions import Decision, PermissionRule
 from app.tools.registry import ORDER, ToolError, ToolRegistry
 from app.tools.toolbox import Permissions, ToolBox
@@ -35,7 +36,7 @@ def add_tool_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def make_toolbox(arguments: argparse.Namespace) -> ToolBox | None:
+def make_toolbox(arguments: argparse.Namespace, console: Console) -> ToolBox | None:
     """The tools that were named; every call that is not allowed is denied, and the model is told."""
     if not arguments.allow and not arguments.deny:
         if arguments.root:
@@ -46,6 +47,7 @@ def make_toolbox(arguments: argparse.Namespace) -> ToolBox | None:
     # Only now: what tools need is not loaded by a command that uses none.
     from app.tools.built_in import built_in_tools
     from app.tools.folders import AllowedFolders
+    from app.tools.run_command import can_confine
 
     rules = [*_rules(arguments.allow, "allow"), *_rules(arguments.deny, "deny")]
     named = {"run_command" if rule.permission == SHELL else rule.permission for rule in rules}
@@ -53,6 +55,10 @@ def make_toolbox(arguments: argparse.Namespace) -> ToolBox | None:
         folders = AllowedFolders([Path(folder) for folder in arguments.root or ["."]])
     except ToolError as error:
         raise UsageError(f"--root: {error}.") from None
+    if {"run_command", SHELL} & {rule.permission for rule in rules if rule.decision == "allow"} and not can_confine():
+        console.notice(
+            "this kernel can't confine commands (it has no Landlock): one that runs can touch all your files."
+        )
     tools = [tool for tool in built_in_tools(folders) if tool.name in named]
     return ToolBox(ToolRegistry(*tools), Permissions(rules=rules, otherwise="deny"))
 

@@ -78,6 +78,11 @@ class AllowedFolders:
         """Absolute, without links."""
         return tuple(self._paths)
 
+    @property
+    def descriptors(self) -> tuple[int, ...]:
+        """Of the roots, in their order; they stay this object's own."""
+        return tuple(self._descriptors)
+
     def close(self) -> None:
         """Let go of the roots; safe to call twice."""
         while self._descriptors:
