@@ -5,9 +5,9 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from app.chat.session import ChatSession
+from app.console import Console
 from app.tools.document_search import document_search
 from app.tools.given_tools import ask_aside_tool, search_document_tool
-from app.console import Console
 from app.tools.permissions import Decision, PermissionRule
 from app.tools.registry import ORDER, ToolError, ToolRegistry
 from app.tools.toolbox import Permissions, ToolBox
