@@ -21,7 +21,7 @@ from runtime.kernels.triton_ops.rows import (
     row_kernel,
     row_sum,
     silu,
-    split_bf16,
+    split_part,
 )
 from runtime.kernels.triton_ops.workspace import arrival_counters
 
@@ -75,7 +75,8 @@ def linear(x: Tensor, weight: Tensor, scale: Tensor | None = None, output: Tenso
         partial = torch.empty(shape, dtype=torch.float32, device=x.device)
     _linear_kernel[(num_tiles, tiling.num_splits)](
         x, x.stride(0), weight, scale, output, output.stride(0), partial,
-        arrival_counters(x.device, num_tiles), num_rows, num_outputs=num_outputs, width=width, has_scale=scale is not None,
+        arrival_counters(x.device, num_tiles), num_rows,
+        num_outputs=num_outputs, width=width, has_scale=scale is not None,
         block_n=tiling.block_n, block_k=tiling.block_k, num_splits=tiling.num_splits, max_rows=MAX_ROWS,
         num_warps=4, num_stages=4,
     )  # fmt: skip
@@ -135,7 +136,7 @@ def multiply_rows(
         if activates:
             values = silu(values)
         lines = tl.broadcast_to(values[None], (num_parts, max_rows, block_k))
-        lines = tl.where(part == 0, lines, 0.0) if is_wide else split_bf16(lines, part)
+        lines = tl.where(part == 0, lines, 0.0) if is_wide else split_part(lines, part, tl.bfloat16)
         if weights.dtype == tl.uint8:
             weights = decode_e4m3(weights).to(tl.bfloat16)
         total = dot(tl.reshape(lines, (16, block_k)), weights.trans(), total)

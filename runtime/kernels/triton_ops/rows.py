@@ -70,14 +70,65 @@ def silu(x):
 
 
 @triton.jit
-def split_bf16(x, part):
-    """Part 0, 1 or 2 of fp32 `x` as a sum of three bf16 numbers, which hold all its 24 bits; part 3 is zero."""
-    high = x.to(tl.bfloat16)
+def split_part(x, part, dtype: tl.constexpr):
+    """Part 0, 1 or 2 of fp32 `x` as a sum of three 16-bit numbers, part 3 is zero. Three bf16 hold all 24 bits.
+
+    fp16 loses what is below 2**-24, and takes nothing above 65504.
+    """
+    high = x.to(dtype)
     rest = x - high.to(tl.float32)
-    middle = rest.to(tl.bfloat16)
-    low = (rest - middle.to(tl.float32)).to(tl.bfloat16)
+    middle = rest.to(dtype)
+    low = (rest - middle.to(tl.float32)).to(dtype)
     chosen = tl.where(part == 0, high.to(tl.float32), tl.where(part == 1, middle.to(tl.float32), low.to(tl.float32)))
-    return tl.where(part < 3, chosen, 0.0).to(tl.bfloat16)
+    return tl.where(part < 3, chosen, 0.0).to(dtype)
+
+
+@triton.jit
+def dot_wide(left, right, total):
+    """total + left @ right for fp32 `left`: 22 bits of it with 16-bit `right`, and fp32 round-off with fp32 `right`."""
+    if right.dtype != tl.float32:
+        high = left.to(right.dtype)
+        low = (left - high.to(tl.float32)).to(right.dtype)
+        return dot(high, right, dot(low, right, total))
+    # Three bf16 numbers are one of fp32; what is left out lies below 2**-24. Smallest products first.
+    left_high, left_middle = split_part(left, 0, tl.bfloat16), split_part(left, 1, tl.bfloat16)
+    right_high, right_middle = split_part(right, 0, tl.bfloat16), split_part(right, 1, tl.bfloat16)
+    left_low, right_low = split_part(left, 2, tl.bfloat16), split_part(right, 2, tl.bfloat16)
+    total = dot(left_middle, right_middle, dot(left_low, right_high, dot(left_high, right_low, total)))
+    return dot(left_high, right_high, dot(left_middle, right_high, dot(left_high, right_middle, total)))
+
+
+@triton.jit
+def count_packed(values, threshold, step: tl.constexpr):
+    """How many int32 `values` [block] reach threshold + step, + 2 step and + 3 step: 20 bits each of an int64."""
+    counts = (values >= threshold + step).to(tl.int64)
+    counts += (values >= threshold + 2 * step).to(tl.int64) << 20
+    counts += (values >= threshold + 3 * step).to(tl.int64) << 40
+    return tl.sum(counts, 0)
+
+
+@triton.jit
+def kth_largest(values, k):
+    """The k-th largest of int32 `values` [block], block < 2**20, of which at least k are not negative."""
+    half: tl.constexpr = 1 << 30
+    found = tl.where(tl.sum((values >= half).to(tl.int32), 0) >= k, half, 0)
+    for place in tl.static_range(14, -1, -1):
+        # Two bits a round: each round costs the block one exchange.
+        counts = count_packed(values, found, 1 << (2 * place))
+        reached = ((counts & 0xFFFFF) >= k).to(tl.int32)
+        reached += (((counts >> 20) & 0xFFFFF) >= k).to(tl.int32)
+        reached += ((counts >> 40) >= k).to(tl.int32)
+        found += reached * (1 << (2 * place))
+    return found
+
+
+@triton.jit
+def is_among_largest(values, k):
+    """bool [block]: the k largest of int32 `values` [block], equal ones by rising index; k of them are not negative."""
+    least = kth_largest(values, k)
+    is_above, is_equal = values > least, values == least
+    num_equal = k - tl.sum(is_above.to(tl.int32), 0)
+    return is_above | (is_equal & (tl.cumsum(is_equal.to(tl.int32), 0) <= num_equal))
 
 
 @triton.jit

@@ -1,0 +1,173 @@
+"""The indexer of sparse attention in a decode step: index keys, block scores, and the best blocks of each row.
+
+Equal scores go to the lower block. Selection is exact: the best `budget` blocks lie in the `budget` groups of blocks
+with the best maxima, and those few are ranked bit by bit within one thread block.
+"""
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from runtime.kernels.triton_ops.rows import (
+    check_aligned,
+    dot,
+    dot_wide,
+    is_among_largest,
+    row_kernel,
+    row_sum,
+    split_part,
+)
+from runtime.spec import PAGE_TOKENS
+
+_GROUP_BLOCKS = 16
+"""Blocks of one group."""
+_SCORE_BLOCKS = 128
+"""Blocks that one thread block scores."""
+
+
+def write_index_rows(
+    raw: Tensor, pending: Tensor, state_rows: Tensor, index_keys: Tensor, page_table: Tensor, positions: Tensor,
+    scale: Tensor, eps: float, block_table: tuple[Tensor, Tensor], block_tokens: int,
+) -> None:  # fmt: skip
+    """The twin of `torch_ops.attention_rows.write_index_rows`, in one launch."""
+    num_rows, width = raw.shape
+    cos, sin = block_table
+    _write_index_kernel[(num_rows,)](
+        raw, raw.stride(0), pending, state_rows, index_keys, page_table, page_table.stride(0), positions,
+        scale, eps, cos, sin, num_slots=index_keys.shape[1], page_tokens=PAGE_TOKENS, block_tokens=block_tokens,
+        width=width, half=cos.shape[-1], block=triton.next_power_of_2(width), num_warps=1,
+    )  # fmt: skip
+
+
+def select_rows(
+    index_q: Tensor, index_keys: Tensor, page_table: Tensor, positions: Tensor, budget: int, block_tokens: int
+) -> Tensor:
+    """Numbers of each row's `budget` best complete blocks, int64 [R, budget], ascending, then -1.
+
+    index_q fp32 [R, h, d]; index_keys [pages, slots, d]; sequences up to what page_table [R, P] can hold.
+    """
+    num_rows, num_heads, head_dim = index_q.shape
+    most_blocks = page_table.shape[1] * PAGE_TOKENS // block_tokens
+    num_groups = triton.cdiv(most_blocks, _SCORE_BLOCKS) * (_SCORE_BLOCKS // _GROUP_BLOCKS)
+    check_aligned(index_q=index_q, index_keys=index_keys)
+    scores = torch.empty(num_rows, num_groups * _GROUP_BLOCKS, dtype=torch.float32, device=index_q.device)
+    maxima = torch.empty(num_rows, num_groups, dtype=torch.float32, device=index_q.device)
+    _score_kernel[(num_rows, triton.cdiv(most_blocks, _SCORE_BLOCKS))](
+        index_q, index_keys, page_table, page_table.stride(0), positions, scores, maxima, num_groups, budget,
+        num_heads=num_heads, head_tile=max(4, triton.next_power_of_2(num_heads)), head_dim=head_dim,
+        dim_tile=triton.next_power_of_2(head_dim), num_slots=index_keys.shape[1], page_tokens=PAGE_TOKENS,
+        block_tokens=block_tokens, group=_GROUP_BLOCKS, block=_SCORE_BLOCKS, num_warps=2 * index_keys.element_size(),
+    )  # fmt: skip
+    selected = torch.empty(num_rows, budget, dtype=torch.int64, device=index_q.device)
+    group_tile, budget_tile = triton.next_power_of_2(num_groups), triton.next_power_of_2(budget)
+    _select_kernel[(num_rows,)](
+        scores, maxima, positions, selected, num_groups, budget, block_tokens=block_tokens, group=_GROUP_BLOCKS,
+        group_tile=group_tile, budget_tile=budget_tile, num_warps=16 if group_tile * budget_tile > 1 << 16 else 4,
+    )  # fmt: skip
+    return selected
+
+
+@row_kernel
+def _write_index_kernel(
+    raw, raw_stride, pending, state_rows, index_keys, page_table, table_stride, positions, scale, eps, cos, sin,
+    num_slots: tl.constexpr, page_tokens: tl.constexpr, block_tokens: tl.constexpr, width: tl.constexpr,
+    half: tl.constexpr, block: tl.constexpr,
+):  # fmt: skip
+    row = tl.program_id(0)
+    dims = tl.arange(0, block)
+    is_real = dims < width
+    position = tl.load(positions + row)
+    place = position % block_tokens
+    held = pending + tl.load(state_rows + row) * ((block_tokens - 1) * width)
+    newest = tl.load(raw + row * raw_stride + dims, mask=is_real, other=0.0)
+    if place < block_tokens - 1:
+        tl.store(held + place * width + dims, newest, mask=is_real)
+    else:
+        # Rotation pairs a dim with its partner; both go through mean and norm.
+        partners = tl.where(dims < half, dims + half, tl.where(dims < 2 * half, dims - half, dims))
+        mean, partner = newest, tl.load(raw + row * raw_stride + partners, mask=is_real, other=0.0)
+        for age in tl.static_range(block_tokens - 1):
+            mean += tl.load(held + age * width + dims, mask=is_real, other=0.0)
+            partner += tl.load(held + age * width + partners, mask=is_real, other=0.0)
+        mean /= block_tokens
+        factor = tl.rsqrt(row_sum(mean * mean, 0) / width + eps)
+        key = mean * factor * tl.load(scale + dims, mask=is_real, other=0.0)
+        partner = partner / block_tokens * factor * tl.load(scale + partners, mask=is_real, other=0.0)
+        angles, is_turned = row * half + dims % half, dims < 2 * half
+        c, s = tl.load(cos + angles, mask=is_turned, other=1.0), tl.load(sin + angles, mask=is_turned, other=0.0)
+        key = key * c + tl.where(dims < half, -partner, partner) * s
+        page = tl.load(page_table + row * table_stride + position // page_tokens)
+        slot = page * num_slots + position % page_tokens // block_tokens
+        tl.store(index_keys + slot * width + dims, key, mask=is_real)
+
+
+@row_kernel
+def _score_kernel(
+    index_q, index_keys, page_table, table_stride, positions, scores, maxima, num_groups, budget,
+    num_heads: tl.constexpr, head_tile: tl.constexpr, head_dim: tl.constexpr, dim_tile: tl.constexpr,
+    num_slots: tl.constexpr, page_tokens: tl.constexpr, block_tokens: tl.constexpr, group: tl.constexpr,
+    block: tl.constexpr,
+):  # fmt: skip
+    """scores [R, groups * group], -1 for blocks that are not complete, and each group's best, maxima [R, groups]."""
+    row, tile = tl.program_id(0), tl.program_id(1)
+    num_complete = (tl.load(positions + row) + 1) // block_tokens
+    if num_complete <= budget or tile * block >= num_complete:
+        return
+    blocks, dims = tile * block + tl.arange(0, block), tl.arange(0, dim_tile)
+    is_complete, is_dim = blocks < num_complete, dims < head_dim
+    last_tokens = tl.minimum(blocks + 1, num_complete) * block_tokens - 1
+    pages = tl.load(page_table + row * table_stride + last_tokens // page_tokens)
+    slots = pages * num_slots + last_tokens % page_tokens // block_tokens
+    places = tl.multiple_of(index_keys + slots[:, None] * head_dim + dims[None, :], (1, 16))
+    keys = tl.load(places, mask=is_dim[None, :], other=0.0)
+    heads = tl.arange(0, head_tile)
+    is_query = (heads < num_heads)[:, None] & is_dim[None, :]
+    query = tl.load(index_q + (row * num_heads + heads[:, None]) * head_dim + dims[None, :], mask=is_query, other=0.0)
+    # Lines of the tile: part by part of every head; fp32 keys need one part alone.
+    part = tl.arange(0, 4)[:, None, None]
+    lines = tl.broadcast_to(query[None], (4, head_tile, dim_tile))
+    products = tl.zeros((4 * head_tile, block), tl.float32)
+    if keys.dtype == tl.float32:
+        lines = tl.where(part == 0, lines, 0.0)
+        products = dot_wide(tl.reshape(lines, (4 * head_tile, dim_tile)), keys.trans(), products)
+    else:
+        lines = split_part(lines, part, keys.dtype)
+        products = dot(tl.reshape(lines, (4 * head_tile, dim_tile)), keys.trans(), products)
+    by_head = row_sum(tl.reshape(products, (4, head_tile, block)), 0)
+    # Adding zero makes -0.0 positive: scores are ranked by their bits.
+    score = row_sum(tl.maximum(by_head, 0.0), 0) * (head_dim**-0.5) + 0.0
+    score = tl.where(is_complete, score, -1.0)
+    tl.store(scores + row * num_groups * group + blocks, score)
+    best = tl.max(tl.reshape(score, (block // group, group)), 1)
+    tl.store(maxima + row * num_groups + tile * (block // group) + tl.arange(0, block // group), best)
+
+
+@row_kernel
+def _select_kernel(
+    scores, maxima, positions, selected, num_groups, budget, block_tokens: tl.constexpr, group: tl.constexpr,
+    group_tile: tl.constexpr, budget_tile: tl.constexpr,
+):  # fmt: skip
+    row = tl.program_id(0)
+    num_complete = ((tl.load(positions + row) + 1) // block_tokens).to(tl.int32)
+    chosen = selected + row * budget
+    ranks = tl.arange(0, budget_tile)
+    if num_complete <= budget:
+        tl.store(chosen + ranks, tl.where(ranks < num_complete, ranks, -1).to(tl.int64), mask=ranks < budget)
+        return
+    groups = tl.arange(0, group_tile)
+    num_full = (num_complete + group - 1) // group
+    best = tl.load(maxima + row * num_groups + groups, mask=groups < num_full, other=-1.0).to(tl.int32, bitcast=True)
+    num_candidates = tl.minimum(num_full, budget)
+    is_candidate = is_among_largest(best, num_candidates)
+    # The list of groups passes through memory, where the result will stand.
+    places = tl.cumsum(is_candidate.to(tl.int32), 0) - 1
+    tl.store(chosen + places, groups.to(tl.int64), mask=is_candidate)
+    tl.debug_barrier()
+    members = tl.arange(0, budget_tile * group)
+    is_member = members // group < num_candidates
+    blocks = tl.load(chosen + members // group, mask=is_member, other=0) * group + members % group
+    score = tl.load(scores + row * num_groups * group + blocks, mask=is_member, other=-1.0).to(tl.int32, bitcast=True)
+    tl.debug_barrier()
+    is_best = is_among_largest(score, budget)
+    tl.store(chosen + tl.cumsum(is_best.to(tl.int32), 0) - 1, blocks, mask=is_best)

@@ -1,0 +1,34 @@
+"""Launches of attention and its indexer at the flagship's shapes, and of plain attention over long contexts."""
+
+import torch
+
+from runtime.kernels.triton_ops import attention, indexer
+
+ROWS = torch.empty(4, dtype=torch.int64)
+PAGES = torch.empty(4, 4096, dtype=torch.int64)
+
+
+def launch_write() -> None:
+    pool = torch.empty(8, 64, 2, 256, dtype=torch.bfloat16)
+    attention.write_rows(torch.empty(4, 2, 256), pool, PAGES, ROWS)
+    indexer.write_index_rows(
+        torch.empty(4, 128), torch.empty(4, 3, 128), ROWS, torch.empty(8, 16, 128, dtype=torch.bfloat16), PAGES, ROWS,
+        torch.empty(128), 1e-6, (torch.empty(4, 1, 32), torch.empty(4, 1, 32)), 4,
+    )  # fmt: skip
+
+
+def launch_select() -> None:
+    for dtype in (torch.bfloat16, torch.float16, torch.float32):
+        keys = torch.empty(8, 16, 128, dtype=dtype)
+        indexer.select_rows(torch.empty(4, 4, 128), keys, PAGES, ROWS, 512, 4)
+
+
+def launch_attend_sparse() -> None:
+    for dtype in (torch.bfloat16, torch.float32):
+        pool, blocks = torch.empty(8, 64, 2, 256, dtype=dtype), torch.empty(4, 512, dtype=torch.int64)
+        attention.attend_rows(torch.empty(4, 24, 256), pool, pool, PAGES, ROWS, 0.0625, blocks, 4)
+
+
+def launch_attend_dense() -> None:
+    pool = torch.empty(8, 64, 4, 128, dtype=torch.float16)
+    attention.attend_rows(torch.empty(4, 32, 128), pool, pool, PAGES, ROWS, 0.1)
