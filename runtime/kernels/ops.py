@@ -122,7 +122,18 @@ def triton_ops() -> Ops:
     """The kernels, and torch's ops for the rest: long chunks, and shapes that a kernel does not take."""
     try:
         # Triton is a part of torch's CUDA builds and of no other; a CPU must not wait for its import either.
-        from runtime.kernels.triton_ops import dense, hyper_connection, norms, rotary, router
+        from runtime.kernels.triton_ops import (
+            attention,
+            conv,
+            delta_rule,
+            dense,
+            hyper_connection,
+            indexer,
+            ngram,
+            norms,
+            rotary,
+            router,
+        )
         from runtime.kernels.triton_ops import experts as triton_experts
         from runtime.kernels.triton_ops import slots as triton_slots
     except ImportError as error:
@@ -136,7 +147,16 @@ def triton_ops() -> Ops:
         gated_rms_norm=norms.gated_rms_norm,
         mix_streams=_for_few_rows(hyper_connection.mix_streams, _TORCH_OPS.mix_streams),
         inject_output=hyper_connection.inject_output,
+        conv_rows=conv.conv_rows,
+        delta_rows=delta_rule.delta_rows,
         rotate=rotary.rotate,
+        write_rows=attention.write_rows,
+        write_index_rows=indexer.write_index_rows,
+        select_rows=indexer.select_rows,
+        attend_rows=attention.attend_rows,
+        context_rows=ngram.context_rows,
+        ngram_ids=ngram.ngram_ids,
+        ngram_gate=ngram.ngram_gate,
         route=router.route,
         combine_routes=router.combine_routes,
         begin_step=triton_slots.begin_step,

@@ -45,7 +45,7 @@ def attend_rows(
     stats = torch.empty(num_rows, num_heads, _MOST_SPLITS, 2, dtype=torch.float32, device=q.device)
     output = torch.empty(num_rows, num_heads * head_dim, dtype=torch.float32, device=q.device)
     budget = 0 if blocks is None else blocks.shape[1]
-    dim_tile, token_tile = triton.next_power_of_2(head_dim), _token_tile(head_dim, keys.element_size())
+    dim_tile, token_tile = max(16, triton.next_power_of_2(head_dim)), _token_tile(head_dim, keys.element_size())
     _split_kernel[(num_rows, num_kv_heads, _MOST_SPLITS)](
         q, q.stride(0), q.stride(1), keys, values, page_table, page_table.stride(0), positions, blocks, partial, stats,
         scale * 1.4426950408889634, budget=budget, block_tokens=max(1, block_tokens), page_tokens=PAGE_TOKENS,

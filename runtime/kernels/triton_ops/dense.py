@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from runtime.kernels.triton_ops.e4m3 import decode_e4m3
+from runtime.kernels.triton_ops.narrow_floats import E4M3_SCALE, e4m3_small
 from runtime.kernels.triton_ops.rows import (
     MAX_ROWS,
     check_aligned,
@@ -138,7 +138,7 @@ def multiply_rows(
         lines = tl.broadcast_to(values[None], (num_parts, max_rows, block_k))
         lines = tl.where(part == 0, lines, 0.0) if is_wide else split_part(lines, part, tl.bfloat16)
         if weights.dtype == tl.uint8:
-            weights = decode_e4m3(weights).to(tl.bfloat16)
+            weights = (e4m3_small(weights.to(tl.int8, bitcast=True)) * E4M3_SCALE).to(tl.bfloat16)
         total = dot(tl.reshape(lines, (16, block_k)), weights.trans(), total)
     return row_sum(tl.reshape(total, (num_parts, max_rows, block_n)), axis=0)
 

@@ -56,14 +56,15 @@ def select_rows(
     _score_kernel[(num_rows, triton.cdiv(most_blocks, _SCORE_BLOCKS))](
         index_q, index_keys, page_table, page_table.stride(0), positions, scores, maxima, num_groups, budget,
         num_heads=num_heads, head_tile=max(4, triton.next_power_of_2(num_heads)), head_dim=head_dim,
-        dim_tile=triton.next_power_of_2(head_dim), num_slots=index_keys.shape[1], page_tokens=PAGE_TOKENS,
+        dim_tile=max(16, triton.next_power_of_2(head_dim)), num_slots=index_keys.shape[1], page_tokens=PAGE_TOKENS,
         block_tokens=block_tokens, group=_GROUP_BLOCKS, block=_SCORE_BLOCKS, num_warps=2 * index_keys.element_size(),
     )  # fmt: skip
     selected = torch.empty(num_rows, budget, dtype=torch.int64, device=index_q.device)
+    candidates = torch.empty(num_rows, budget, dtype=torch.int32, device=index_q.device)
     group_tile, budget_tile = triton.next_power_of_2(num_groups), triton.next_power_of_2(budget)
     _select_kernel[(num_rows,)](
-        scores, maxima, positions, selected, num_groups, budget, block_tokens=block_tokens, group=_GROUP_BLOCKS,
-        group_tile=group_tile, budget_tile=budget_tile, num_warps=16 if group_tile * budget_tile > 1 << 16 else 4,
+        scores, maxima, candidates, positions, selected, num_groups, budget, block_tokens=block_tokens,
+        group=_GROUP_BLOCKS, group_tile=group_tile, budget_tile=budget_tile, num_warps=16 if group_tile * budget_tile > 1 << 16 else 4,
     )  # fmt: skip
     return selected
 
@@ -145,7 +146,7 @@ def _score_kernel(
 
 @row_kernel
 def _select_kernel(
-    scores, maxima, positions, selected, num_groups, budget, block_tokens: tl.constexpr, group: tl.constexpr,
+    scores, maxima, candidates, positions, selected, num_groups, budget, block_tokens: tl.constexpr, group: tl.constexpr,
     group_tile: tl.constexpr, budget_tile: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0)
@@ -160,14 +161,21 @@ def _select_kernel(
     best = tl.load(maxima + row * num_groups + groups, mask=groups < num_full, other=-1.0).to(tl.int32, bitcast=True)
     num_candidates = tl.minimum(num_full, budget)
     is_candidate = is_among_largest(best, num_candidates)
-    # The list of groups passes through memory, where the result will stand.
-    places = tl.cumsum(is_candidate.to(tl.int32), 0) - 1
-    tl.store(chosen + places, groups.to(tl.int64), mask=is_candidate)
+    tl.store(candidates + row * budget + tl.cumsum(is_candidate.to(tl.int32), 0) - 1, groups, mask=is_candidate)
     tl.debug_barrier()
     members = tl.arange(0, budget_tile * group)
     is_member = members // group < num_candidates
-    blocks = tl.load(chosen + members // group, mask=is_member, other=0) * group + members % group
+    blocks = _members(candidates + row * budget, members, is_member, group)
     score = tl.load(scores + row * num_groups * group + blocks, mask=is_member, other=-1.0).to(tl.int32, bitcast=True)
-    tl.debug_barrier()
     is_best = is_among_largest(score, budget)
-    tl.store(chosen + tl.cumsum(is_best.to(tl.int32), 0) - 1, blocks, mask=is_best)
+    places = tl.cumsum(is_best.to(tl.int32), 0) - 1
+    # Read again, since registers are short.
+    tl.debug_barrier()
+    blocks = _members(candidates + row * budget, members, is_member, group)
+    tl.store(chosen + places, blocks.to(tl.int64), mask=is_best)
+
+
+@triton.jit
+def _members(groups, members, is_member, group: tl.constexpr):
+    """Blocks int32 of the listed groups, one group after the other."""
+    return tl.load(groups + members // group, mask=is_member, other=0) * group + members % group

@@ -85,40 +85,22 @@ def split_part(x, part, dtype: tl.constexpr):
 
 @triton.jit
 def dot_wide(left, right, total):
-    """total + left @ right for fp32 `left`: 22 bits of it with 16-bit `right`, and fp32 round-off with fp32 `right`."""
-    if right.dtype != tl.float32:
-        high = left.to(right.dtype)
-        low = (left - high.to(tl.float32)).to(right.dtype)
-        return dot(high, right, dot(low, right, total))
-    # Three bf16 numbers are one of fp32; what is left out lies below 2**-24. Smallest products first.
-    left_high, left_middle = split_part(left, 0, tl.bfloat16), split_part(left, 1, tl.bfloat16)
-    right_high, right_middle = split_part(right, 0, tl.bfloat16), split_part(right, 1, tl.bfloat16)
-    left_low, right_low = split_part(left, 2, tl.bfloat16), split_part(right, 2, tl.bfloat16)
-    total = dot(left_middle, right_middle, dot(left_low, right_high, dot(left_high, right_low, total)))
-    return dot(left_high, right_high, dot(left_middle, right_high, dot(left_high, right_middle, total)))
-
-
-@triton.jit
-def count_packed(values, threshold, step: tl.constexpr):
-    """How many int32 `values` [block] reach threshold + step, + 2 step and + 3 step: 20 bits each of an int64."""
-    counts = (values >= threshold + step).to(tl.int64)
-    counts += (values >= threshold + 2 * step).to(tl.int64) << 20
-    counts += (values >= threshold + 3 * step).to(tl.int64) << 40
-    return tl.sum(counts, 0)
+    """total + left @ right for fp32 `left`: 22 bits of it, and of fp32 `right`."""
+    if right.dtype == tl.float32:
+        # Both in two parts of tf32, 11 bits each, and the product of the small ones left out.
+        return tl.dot(left, right, total, input_precision="tf32x3")
+    high = left.to(right.dtype)
+    low = (left - high.to(tl.float32)).to(right.dtype)
+    return dot(high, right, dot(low, right, total))
 
 
 @triton.jit
 def kth_largest(values, k):
-    """The k-th largest of int32 `values` [block], block < 2**20, of which at least k are not negative."""
-    half: tl.constexpr = 1 << 30
-    found = tl.where(tl.sum((values >= half).to(tl.int32), 0) >= k, half, 0)
-    for place in tl.static_range(14, -1, -1):
-        # Two bits a round: each round costs the block one exchange.
-        counts = count_packed(values, found, 1 << (2 * place))
-        reached = ((counts & 0xFFFFF) >= k).to(tl.int32)
-        reached += (((counts >> 20) & 0xFFFFF) >= k).to(tl.int32)
-        reached += ((counts >> 40) >= k).to(tl.int32)
-        found += reached * (1 << (2 * place))
+    """The k-th largest of int32 `values` [block], of which at least k are not negative: bit by bit, highest first."""
+    found = tl.zeros((), tl.int32)
+    for place in range(31):
+        higher = found | (1 << (30 - place))
+        found = tl.where(tl.sum((values >= higher).to(tl.int32), 0) >= k, higher, found)
     return found
 
 

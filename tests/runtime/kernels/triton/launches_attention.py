@@ -18,7 +18,7 @@ def launch_write() -> None:
 
 
 def launch_select() -> None:
-    for dtype in (torch.bfloat16, torch.float16, torch.float32):
+    for dtype in (torch.bfloat16, torch.float32):
         keys = torch.empty(8, 16, 128, dtype=dtype)
         indexer.select_rows(torch.empty(4, 4, 128), keys, PAGES, ROWS, 512, 4)
 

@@ -43,7 +43,7 @@ def test_conv_rows(width: int, num_taps: int, dilation: int, state_rows: Tensor,
     assert_rows_stand_alone(run, 4)
 
 
-DELTA_SHAPES = [(1, 1, 16, 16), (2, 6, 16, 48), (2, 2, 48, 80)]
+DELTA_SHAPES = [(1, 1, 16, 16), (1, 3, 16, 48), (2, 2, 48, 80)]
 """Key heads, value heads, key dim, value dim."""
 
 
