@@ -64,7 +64,8 @@ def select_rows(
     group_tile, budget_tile = triton.next_power_of_2(num_groups), triton.next_power_of_2(budget)
     _select_kernel[(num_rows,)](
         scores, maxima, candidates, positions, selected, num_groups, budget, block_tokens=block_tokens,
-        group=_GROUP_BLOCKS, group_tile=group_tile, budget_tile=budget_tile, num_warps=16 if group_tile * budget_tile > 1 << 16 else 4,
+        group=_GROUP_BLOCKS, group_tile=group_tile, budget_tile=budget_tile,
+        num_warps=16 if max(group_tile, budget_tile * _GROUP_BLOCKS) >= 4096 else 4,
     )  # fmt: skip
     return selected
 
@@ -146,8 +147,8 @@ def _score_kernel(
 
 @row_kernel
 def _select_kernel(
-    scores, maxima, candidates, positions, selected, num_groups, budget, block_tokens: tl.constexpr, group: tl.constexpr,
-    group_tile: tl.constexpr, budget_tile: tl.constexpr,
+    scores, maxima, candidates, positions, selected, num_groups, budget, block_tokens: tl.constexpr,
+    group: tl.constexpr, group_tile: tl.constexpr, budget_tile: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0)
     num_complete = ((tl.load(positions + row) + 1) // block_tokens).to(tl.int32)
