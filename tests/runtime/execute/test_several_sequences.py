@@ -1,0 +1,271 @@
+"""Several sequences in one engine: each says what it says alone, and none leaves anything behind."""
+
+import random
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+import torch
+
+from runtime.execute.answer import Answer
+from runtime.options import EngineOptions, SamplingOptions
+from runtime.protocol import (
+    Cancel,
+    Cancelled,
+    ChatMessage,
+    Event,
+    Failed,
+    Finished,
+    Generate,
+    PrefillProgressed,
+    PromptAccepted,
+    RequestKind,
+    Score,
+    Scored,
+)
+from runtime.schedule.step_plan import StepPlan
+from runtime.schedule.time_share import TimeShare
+from tests.support.engine_driver import EngineDriver
+from tests.support.tiny_models import random_model, save_plain, tiny_config
+from tests.support.tiny_tokenizer import write_tokenizer
+
+PROMPTS = (
+    "Tell me a long story about a boat.",
+    " ".join(f"word{number}" for number in range(12)),
+    "Write a poem about the sea.",
+    " ".join(f"item {number}" for number in range(30)),
+)
+LONG_PROMPT = " ".join(f"item {number}" for number in range(90))
+Logits = dict[str, list[torch.Tensor]]
+
+
+def generate(name: str, prompt: str, kind: RequestKind = "chat", max_tokens: int = 16, **sampling: float) -> Generate:
+    options = SamplingOptions(max_tokens=max_tokens, **sampling)  # type: ignore[arg-type]
+    return Generate(name, (ChatMessage("user", prompt),), options, thinking=False, kind=kind)
+
+
+@pytest.fixture
+def logits(driver: EngineDriver, monkeypatch: pytest.MonkeyPatch) -> Logits:
+    """Of every drawn token, by request. No request of the test finds what an earlier one saved."""
+    recorded: Logits = {}
+    draw = Answer._draw
+
+    def recording(self: Answer, rows: torch.Tensor, now_s: float) -> list[Event]:
+        recorded.setdefault(self.sequence.sequence_id, []).append(rows[-1].clone())
+        return draw(self, rows, now_s)
+
+    monkeypatch.setattr(Answer, "_draw", recording)
+    forget(driver)
+    return recorded
+
+
+def forget(driver: EngineDriver) -> None:
+    model = driver.engine._model
+    assert model is not None
+    model.scheduler._cache.forget_saved()
+
+
+def finished(driver: EngineDriver, name: str) -> Finished:
+    last = driver.events_of(name)[-1]
+    assert isinstance(last, Finished), last
+    return last
+
+
+def test_texts_of_concurrent_chats_are_those_of_each_alone(driver: EngineDriver, logits: Logits) -> None:
+    for number, prompt in enumerate(PROMPTS):
+        driver.run(generate(f"alone-{number}", prompt))
+        forget(driver)
+    for num_rows in (2, 3, 4):
+        for number in range(num_rows):
+            driver.send(generate(f"{num_rows}-{number}", PROMPTS[number]))
+        assert most_rows(driver) == num_rows
+        forget(driver)
+        for number in range(num_rows):
+            alone, together = f"alone-{number}", f"{num_rows}-{number}"
+            assert finished(driver, together).generated_ids == finished(driver, alone).generated_ids
+            for expected, row in zip(logits[alone], logits[together], strict=True):
+                assert (row - expected).abs().max() <= 1e-4 * expected.abs().max()
+
+
+def test_side_calls_do_not_change_a_bit_of_a_chat(
+    driver: EngineDriver, logits: Logits, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They join in its prefill, in its decode, and leave again."""
+    driver.run(generate("quiet", PROMPTS[3], max_tokens=24))
+    forget(driver)
+    monkeypatch.setattr(TimeShare, "has_time", True)
+    driver.send(generate("early", PROMPTS[0], "side_call", max_tokens=12))
+    driver.step(2)
+    driver.send(generate("disturbed", PROMPTS[3], max_tokens=24))
+    driver.step(3)
+    driver.send(generate("late", PROMPTS[1], "side_call", max_tokens=12))
+    assert most_rows(driver) >= 2
+    assert finished(driver, "disturbed").generated_ids == finished(driver, "quiet").generated_ids
+    for expected, row in zip(logits["quiet"], logits["disturbed"], strict=True):
+        assert torch.equal(row, expected)
+
+
+def most_rows(driver: EngineDriver) -> int:
+    """Settle; the most rows that a decode step had."""
+    return max(len(plan.segments) for plan in settled_plans(driver) if plan.is_decode)
+
+
+def settled_plans(driver: EngineDriver) -> list[StepPlan]:
+    """Settle; the steps that ran."""
+    model = driver.engine._model
+    assert model is not None
+    run, plans = model.forward.run, []
+
+    def recording(plan: StepPlan) -> torch.Tensor:
+        plans.append(plan)
+        return run(plan)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(model.forward, "run", recording)
+        driver.settle()
+    return plans
+
+
+def test_a_chat_goes_on_while_a_long_prompt_is_read(driver: EngineDriver) -> None:
+    driver.send(generate("stream", PROMPTS[0], max_tokens=30))
+    driver.step(3)
+    driver.send(generate("reader", LONG_PROMPT, max_tokens=1))
+    names = [{segment.sequence_id for segment in plan.segments} for plan in settled_plans(driver)]
+    assert finished(driver, "stream").usage.completion_tokens > 8
+    assert names[:8].count({"reader"}) == names[:8].count({"stream"}) == 4
+    assert all(first != second for first, second in pairwise(names[:8]))
+
+
+def test_a_fifth_request_waits_and_can_be_cancelled_before_it_starts(driver: EngineDriver) -> None:
+    names = [f"five{number}" for number in range(5)]
+    for name in names:
+        driver.send(generate(name, "Hello", max_tokens=6))
+    driver.step(2)
+    assert not driver.events_of(names[4])
+    driver.send(Cancel(names[4]))
+    driver.settle()
+    assert [type(event) for event in driver.events_of(names[4])] == [Cancelled]
+    assert all(isinstance(driver.events_of(name)[-1], Finished) for name in names[:4])
+
+
+def test_a_paused_side_call_ends_with_the_text_it_would_have_had(demo_folder: Path) -> None:
+    """With the fewest slots one sequence runs at a time; after the chat, prompt and answer so far are read again."""
+    options = EngineOptions(demo_folder, num_slots=4, num_threads=1, context_tokens=256, chunk_tokens=64)
+    driver = EngineDriver(options)
+    alone = driver.run(generate("alone", PROMPTS[0], "side_call", max_tokens=30))
+    assert isinstance(alone, Finished)
+    driver.send(generate("side", PROMPTS[0], "side_call", max_tokens=30))
+    driver.step(12)
+    driver.send(generate("chat", PROMPTS[3], max_tokens=4))
+    driver.settle()
+    ended = [event.request_id for event in driver.events if isinstance(event, Finished)]
+    assert ended == ["alone", "chat", "side"]
+    side_call = finished(driver, "side")
+    assert side_call.generated_ids == alone.generated_ids
+    progress = [event for event in driver.events_of("side") if isinstance(event, PrefillProgressed)]
+    assert sum(event.done_tokens == event.total_tokens for event in progress) == 2
+    assert all(event.done_tokens <= event.total_tokens for event in progress)
+    assert [type(event) for event in driver.events_of("side")].count(PromptAccepted) == 1
+
+
+@pytest.fixture(scope="module")
+def tiny_driver(tmp_path_factory: pytest.TempPathFactory) -> EngineDriver:
+    """A model of a few thousand weights that chats, with little room: 10 pages beyond a full context."""
+    folder = tmp_path_factory.mktemp("tiny")
+    config = tiny_config(vocab_size=480, num_hidden_layers=2, ple_layer_ids=[1], hidden_size=32, layer_types=[
+        "linear_attention", "indexed_attention"])  # fmt: skip
+    save_plain(random_model(config), folder)
+    write_tokenizer(folder)
+    return EngineDriver(EngineOptions(folder, num_threads=1, context_tokens=512, chunk_tokens=64))
+
+
+class Users:
+    """Random operations on an engine, and what was said so far."""
+
+    def __init__(self, driver: EngineDriver, seed: int) -> None:
+        self.driver = driver
+        self.rng = random.Random(seed)
+        self.open: dict[str, tuple[ChatMessage, ...]] = {}
+        self.histories: list[tuple[ChatMessage, ...]] = [()]
+        self.num_accepted = self.num_ended = 0
+
+    def operate(self, number: int) -> None:
+        operation = self.rng.choice((self.start, self.start, self.edit, self.fork, self.score, self.cancel))
+        operation(f"r{number}")
+        self.driver.step(self.rng.randrange(4))
+        self.collect()
+
+    def start(self, name: str, history: tuple[ChatMessage, ...] = ()) -> None:
+        if len(self.open) > 7:
+            return
+        message = ChatMessage(
+            "user", " ".join(self.rng.choice(("sea", "boat", "42")) for _ in range(self.rng.randint(1, 40)))
+        )
+        sampling = SamplingOptions(
+            temperature=self.rng.choice((0.0, 1.5)), seed=1, max_tokens=self.rng.choice((1, 4, 20, None))
+        )
+        kind: RequestKind = self.rng.choice(("chat", "side_call"))
+        self.send(Generate(name, (*history, message), sampling, thinking=self.rng.random() < 0.5, kind=kind))
+        self.open[name] = (*history, message)
+
+    def edit(self, name: str) -> None:
+        history = self.rng.choice(self.histories)
+        self.start(name, history[: 2 * self.rng.randint(0, len(history) // 2)])
+
+    def fork(self, name: str) -> None:
+        self.start(name, self.rng.choice(self.histories))
+
+    def score(self, name: str) -> None:
+        if len(self.open) <= 7:
+            self.send(Score(name, tuple(self.rng.randrange(400) for _ in range(self.rng.randint(1, 100)))))
+            self.open[name] = ()
+
+    def send(self, command: Generate | Score) -> None:
+        self.driver.send(command)
+        self.num_accepted += 1
+
+    def cancel(self, _: str) -> None:
+        if self.open:
+            self.driver.send(Cancel(self.rng.choice(sorted(self.open))))
+
+    def collect(self) -> None:
+        """Requests that ended: exactly once, with nothing after it."""
+        for name in list(self.open):
+            events = self.driver.events_of(name)
+            last = [event for event in events if isinstance(event, Finished | Cancelled | Failed | Scored)]
+            if not last:
+                continue
+            assert len(last) == 1
+            assert events[-1] is last[0]
+            messages = self.open.pop(name)
+            self.num_ended += 1
+            if isinstance(last[0], Finished) and len(messages) < 5:
+                self.histories = [*self.histories[-10:], self.driver.reply_to(messages, last[0])]
+        self.driver.events[:] = [
+            event
+            for event in self.driver.events
+            if getattr(event, "request_id", "") in self.open or not hasattr(event, "request_id")
+        ]
+
+
+@pytest.mark.parametrize(
+    "num_operations", [100, pytest.param(2000, marks=[pytest.mark.long, pytest.mark.timeout(600)])]
+)
+def test_random_operations_leave_no_page_slot_state_or_row_behind(
+    tiny_driver: EngineDriver, num_operations: int
+) -> None:
+    users = Users(tiny_driver, seed=num_operations)
+    for number in range(num_operations):
+        users.operate(number)
+    tiny_driver.settle()
+    users.collect()
+    assert not users.open
+    assert users.num_ended == users.num_accepted > num_operations // 4
+    model = tiny_driver.engine._model
+    assert model is not None
+    assert not tiny_driver.engine._work
+    cache = model.scheduler._cache
+    cache.check_integrity()
+    cache.forget_saved()
+    assert cache.num_pages_used == cache.num_rows_used == 0
+    model.experts.check_integrity()
