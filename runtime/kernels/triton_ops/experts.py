@@ -48,12 +48,12 @@ class Cut:
 
 GATE_UP_CUTS = tuple(
     Cut(rows, num_warps, *loop)
-    for rows, num_warps in ((8, 2), (8, 4), (16, 2), (16, 4), (16, 8), (32, 8))
+    for rows, num_warps in ((4, 2), (4, 4), (8, 2), (8, 4), (16, 4), (16, 8), (32, 8))
     for loop in ((0, 1), (0, 5), (3, 1), (5, 1))
 )
 DOWN_CUTS = tuple(
     Cut(rows, num_warps, *loop)
-    for rows, num_warps in ((16, 2), (32, 2), (32, 4), (64, 4), (64, 8), (128, 8))
+    for rows, num_warps in ((8, 2), (16, 2), (16, 4), (32, 2), (32, 4), (64, 4), (64, 8))
     for loop in ((0, 1), (0, 5), (3, 1), (5, 1))
 )
 """What `scripts/bench_kernels.py` sweeps at the flagship's shape."""
@@ -63,7 +63,7 @@ DOWN_CUTS = tuple(
 class Tuning:
     """The cut of both launches."""
 
-    gate_up: Cut = Cut(16, 4, unroll=5)
+    gate_up: Cut = Cut(8, 4, unroll=5)
     down: Cut = Cut(32, 4, unroll=5)
 
 

@@ -150,12 +150,14 @@ def _rule_scores(
 
 
 @triton.jit
-def _take_lowest(keys, num_wanted, lowest_ptr):
-    """Store the lowest keys in rising order; there are `num_wanted` below `_TAKEN_KEY`, or the rest are that."""
+def _take_lowest(keys, num_wanted, ranks):
+    """The keys of the given ranks, int64 [ranks]; ranks of `num_wanted` and more get 0."""
+    taken = tl.zeros_like(ranks).to(tl.int64)
     for place in range(num_wanted):
         lowest = tl.min(keys, 0)
         keys = tl.where(keys == lowest, _TAKEN_KEY, keys)
-        tl.store(lowest_ptr + place, lowest)
+        taken = tl.where(ranks == place, lowest, taken)
+    return taken
 
 
 @triton.jit
@@ -247,18 +249,16 @@ def _ensure_kernel(
                 scores = tl.load(stamps_ptr + owners, mask=is_owned, other=0)
             keys = tl.where(is_owned, scores << _SLOT_BITS, _EMPTY_KEY) + slots
             keys = tl.where(is_slot & ~is_pinned, keys, _TAKEN_KEY)
-            _take_lowest(keys, num_missed, lowest_ptr + chunk * ROUTES)
+            if CHUNKS > 1:
+                places = tl.arange(0, ROUTES)
+                lowest = _take_lowest(keys, num_missed, places)
+                tl.store(lowest_ptr + chunk * ROUTES + places, lowest, mask=places < num_missed)
         if CHUNKS > 1:
             tl.debug_barrier()
             places = tl.arange(0, CHUNK_TILE * ROUTES)
             is_lowest = (places < CHUNKS * ROUTES) & (places % ROUTES < num_missed)
             keys = tl.load(lowest_ptr + places, mask=is_lowest, other=_TAKEN_KEY)
-            # Every chunk's lowest are read before the lowest of all take their place.
-            tl.debug_barrier()
-            _take_lowest(keys, num_missed, lowest_ptr)
-        # Victims are read, and their owners replaced, after all were chosen.
-        tl.debug_barrier()
-        victims = (tl.load(lowest_ptr + ranks, mask=is_missed, other=0) & _SLOT_MASK).to(tl.int32)
+        victims = (_take_lowest(keys, num_missed, ranks) & _SLOT_MASK).to(tl.int32)
         evicted = tl.load(owner_ptr + victims, mask=is_missed, other=-1)
         # Rows that route to the same expert must all have read its victim's old owner.
         tl.debug_barrier()
