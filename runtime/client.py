@@ -49,6 +49,8 @@ _LAST_EVENTS = (Finished, Cancelled, Failed, Scored, TokensCounted)
 _LOAD_ID = "\0load"
 _EXIT_GRACE_S = 2.0
 _LOG_LIMIT_BYTES = 1 << 20
+_SECRET_WORDS = frozenset({"TOKEN", "SECRET", "PASSWORD", "PASSWD", "KEY", "CREDENTIALS", "AUTH"})
+"""In names of environment variables. The engine needs none of these, and other processes of the user can read its."""
 
 
 class EngineClient:
@@ -344,7 +346,7 @@ def _raise(kind: str, message: str) -> NoReturn:
 
 
 def child_environment() -> dict[str, str]:
-    """The engine process finds this very `runtime`, shares the cores and keeps its memory bounded."""
+    """The engine process finds this very `runtime`, shares the cores, keeps its memory bounded and knows no secret."""
     root = str(Path(__file__).resolve().parent.parent)
     inherited = os.environ.get("PYTHONPATH")
     own = {"PYTHONPATH": os.pathsep.join([root, inherited]) if inherited else root, "PYTHONUNBUFFERED": "1"}
@@ -360,7 +362,8 @@ def child_environment() -> dict[str, str]:
         "MALLOC_MMAP_THRESHOLD_": str(4 << 20),
         "MALLOC_TRIM_THRESHOLD_": str(128 << 20),
     }
-    return sleeping | bounded | dict(os.environ) | own
+    inheritable = {name: value for name, value in os.environ.items() if not _SECRET_WORDS & set(name.split("_"))}
+    return sleeping | bounded | inheritable | own
 
 
 def _open_log(path: Path | None) -> int:

@@ -128,7 +128,8 @@ class ToolRounds:
             status = "failed"
             scope = await self._wait(tool.look_at(call.arguments))
             permissions = self._toolbox.permissions
-            verdict = await self._wait(permissions.run(permissions.verdict, scope.permission, scope.folder))
+            asked = (scope.permission, scope.folder, scope.reaches_below)
+            verdict = await self._wait(permissions.run(permissions.verdict, *asked))
             if verdict == "ask":
                 yield self._ask(call_id, call, tool, scope)
                 verdict = await self._answered(call_id, scope)

@@ -35,7 +35,8 @@ def read_tools(folders: AllowedFolders) -> list[Tool]:
 
     def scope_of(name: str, parameter: str, is_file: bool) -> Scope:
         place = folders.place(parameter)
-        return Scope(name, place.folder if is_file and place.names else place.path, seen=place)
+        folder = place.folder if is_file and place.names else place.path
+        return Scope(name, folder, seen=place, reaches_below=name == "search_files")
 
     async def examine_read(arguments: Arguments) -> Scope:
         return scope_of("read_file", arguments["path"], is_file=True)

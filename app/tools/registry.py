@@ -53,7 +53,7 @@ class Scope:
     `permission` is the name that is allowed or denied: the tool's own, or 'shell' for a command line that needs one.
     `folder` is the absolute folder the call touches, '' where it touches none. `diff` is the change a write makes, as a
     unified diff, else ''. `seen` is the tool's own: what it must find again when it runs. `note` is a sentence the user
-    should know before deciding.
+    should know before deciding. `reaches_below`: the call touches what lies below the folder too.
     """
 
     permission: str
@@ -61,6 +61,7 @@ class Scope:
     diff: str = ""
     seen: object = None
     note: str = ""
+    reaches_below: bool = False
 
 
 RunTool = Callable[[Arguments, Scope], Awaitable[str]]

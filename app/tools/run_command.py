@@ -94,7 +94,7 @@ def run_command(folders: AllowedFolders, limits: CommandLimits = CommandLimits()
         how = "Runs in a shell. " if command.needs_shell else ""
         where = "It can write in the allowed folders only." if is_confined else "It can touch all your files."
         permission = SHELL if command.needs_shell else "run_command"
-        return Scope(permission, folders.paths[0], seen=command, note=how + where)
+        return Scope(permission, folders.paths[0], seen=command, note=how + where, reaches_below=True)
 
     async def run(_: Arguments, scope: Scope) -> str:
         assert isinstance(scope.seen, CommandLine)

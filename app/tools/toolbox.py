@@ -42,11 +42,11 @@ class Permissions:
         stored = self._store.all() if self._store is not None else []
         return (*self._rules, *(PermissionRule(row.permission, row.folder, row.decision) for row in stored))
 
-    def verdict(self, permission: str, folder: str) -> Verdict:
+    def verdict(self, permission: str, folder: str, reaches_below: bool = False) -> Verdict:
         """Raises StoreError: where the rules can't be read nothing is allowed."""
-        verdict = decide(self._rules, permission, folder)
+        verdict = decide(self._rules, permission, folder, reaches_below)
         if verdict == "ask":
-            verdict = decide(self.rules, permission, folder)
+            verdict = decide(self.rules, permission, folder, reaches_below)
         return self._otherwise if verdict == "ask" else verdict
 
     def remember(self, permission: str, folder: str, decision: Decision) -> None:

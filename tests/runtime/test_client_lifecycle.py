@@ -49,6 +49,18 @@ def test_a_load_that_fails_raises_its_error_and_ends_the_process(client: EngineC
     assert not client.is_alive
 
 
+def test_engine_process_knows_no_secret(client: EngineClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other processes of the user, commands of a model among them, may read its environment."""
+    for name in ("HF_TOKEN", "AWS_SECRET_ACCESS_KEY", "SOME_API_KEY"):
+        monkeypatch.setenv(name, "5ecret")
+    monkeypatch.setenv("TOKENIZERS_PARALLELISM", "false")
+    client.start()
+    assert client.process_id is not None
+    variables = psutil.Process(client.process_id).environ()
+    assert "5ecret" not in variables.values()
+    assert variables["TOKENIZERS_PARALLELISM"] == "false"
+
+
 def test_closing_while_the_process_is_being_made_ends_it(client: EngineClient) -> None:
     spawn, is_spawning = client._spawn, threading.Event()
 

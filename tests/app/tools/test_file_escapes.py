@@ -157,6 +157,18 @@ async def test_version_control_is_not_written(workshop: Workshop, path: str) -> 
     assert not (workshop.root / path).exists()
 
 
+async def test_search_says_that_it_reaches_below(workshop: Workshop) -> None:
+    for name, arguments, reaches_below in (
+        ("search_files", {"query": "x", "folder": "."}, True),
+        ("run_command", {"command": "ls"}, True),
+        ("list_files", {"folder": "."}, False),
+        ("read_file", {"path": "notes.txt"}, False),
+    ):
+        tool = workshop.registry.get(name)
+        assert tool is not None
+        assert (await tool.look_at(arguments)).reaches_below == reaches_below
+
+
 # ---- swaps between the look and the use
 
 
