@@ -30,13 +30,14 @@ from app.chat.turn_progress import TurnProgress
 from app.documents.reading_plan import ReadingChoice, ReadingPlan
 from app.engine import Engine
 from app.errors import HotslotError, TurnInProgressError
+from app.locations import DEMO_MODEL, asset_path
 from app.messages import Attachment, Conversation, Message, new_id
 from app.sanitize import clean, clean_line
 from app.settings import Settings
 from app.store.conversations import Store
 from app.tools.toolbox import ToolBox
 from runtime.errors import RequestError
-from runtime.protocol import CountTokens, EngineStats, Generate, Loaded, ToolSchema
+from runtime.protocol import ChatMessage, CountTokens, EngineStats, Generate, Loaded, ToolSchema
 
 
 class ChatSession:
@@ -374,9 +375,14 @@ class ChatSession:
             self._reading.cancel()
             self._reading = None
 
+    def _context(self, branch: Sequence[Message]) -> tuple[ChatMessage, ...]:
+        # The demo model was taught to cite by the marks alone and follows no instruction about it.
+        asks_for_citations = self.model_path != asset_path(DEMO_MODEL)
+        return build_context(branch, self.settings.system_prompt, asks_for_citations)
+
     async def _count(self, branch: Sequence[Message]) -> int:
         """Tokens of the whole prompt for a branch."""
-        context = build_context(branch, self.settings.system_prompt)
+        context = self._context(branch)
         settings = self.settings
         return await self.engine.count_tokens(
             CountTokens(new_id(), context, self._tools, settings.wants_thinking, settings.template_switches)
@@ -396,7 +402,7 @@ class ChatSession:
         assert conversation is not None
         return Generate(
             request_id=new_id(),
-            messages=build_context(self.messages, self.settings.system_prompt),
+            messages=self._context(self.messages),
             sampling=self.settings.sampling_options(loaded.default_sampling),
             thinking=self.settings.wants_thinking,
             tools=self._tools,

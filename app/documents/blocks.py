@@ -45,7 +45,7 @@ def marked(document: Attachment, blocks: Sequence[Block]) -> str:
     return joint.join(f"{mark_of(block.place, kind)} {block.text}" if block.text else "" for block in blocks)
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=4)
 def _split(text: str, kind: DocumentKind) -> tuple[Block, ...]:
     if kind == "pages":
         blocks = _page_blocks(text)

@@ -2,7 +2,7 @@
 
 import re
 
-from app.documents.blocks import blocks_of, marked
+from app.documents.blocks import blocks_of, mark_of, marked
 from app.messages import Attachment
 
 _LABELS = {"whole": "", "passages": " (passages)", "all": " (notes)"}
@@ -17,6 +17,13 @@ def shown_text(document: Attachment) -> str:
     if reading.mode == "all":
         return reading.notes
     return marked(document, [block for first, end in reading.blocks for block in blocks[first:end]])
+
+
+def example_mark(document: Attachment) -> str:
+    """A mark that a citation of this document may look like; empty where it has none."""
+    if document.kind == "pages":
+        return mark_of(3, "pages")
+    return mark_of(12, document.kind) if len(blocks_of(document)) > 1 else ""
 
 
 def fenced(document: Attachment) -> str:

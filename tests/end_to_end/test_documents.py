@@ -1,5 +1,5 @@
-"""The real engine and the demo model read a PDF and a DOCX of several pages: an answer cites the page of its fact, and a
-second question computes little more than itself.
+"""The real engine and the demo model read a PDF and a DOCX of several pages: an answer cites the page of its fact, and
+a second question computes little more than itself.
 """
 
 from collections.abc import AsyncIterator
@@ -21,8 +21,8 @@ from tests.support.documents import make_docx, make_pdf
 
 TOWN = (
     "The old mill stands beside the river. It was built in 1820. Anna Weber bought the mill in 1904. The mill has three"
-    " floors and a red roof. Visitors may see the wheel on Sundays. A small cafe sells cake in the yard. The stones came"
-    " from a quarry near the lake. The last miller was called Jacob.",
+    " floors and a red roof. Visitors may see the wheel on Sundays. A small cafe sells cake in the yard. The"
+    " stones came from a quarry near the lake. The last miller was called Jacob.",
     "The railway station is at the end of Harbor Street. Trains leave every hour. The first train leaves at five in the"
     " morning. The waiting room has a piano. Bicycles travel for free. The clock above the door is five minutes fast. A"
     " taxi to the square takes ten minutes. The station was painted green in 1988.",
@@ -36,8 +36,8 @@ TOWN = (
     " in 1956. Most visitors come by bus. The bakery brings fresh bread at eight. Music is allowed until noon. The fee"
     " for a table is ten dollars. Dogs must be kept on a leash.",
     "The swimming pool is open from May to September. A ticket costs four dollars. The pool is 50 meters long. Dogs are"
-    " not allowed in the water. Lessons for children begin in June. The water is heated by the sun. Lockers need a coin."
-    " The cafe at the pool sells ice cream.",
+    " not allowed in the water. Lessons for children begin in June. The water is heated by the sun. Lockers need a"
+    " coin. The cafe at the pool sells ice cream.",
 )
 QUESTIONS = {
     "How long is the pool?": "50 meters",

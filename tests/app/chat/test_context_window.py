@@ -39,6 +39,14 @@ def test_no_file_closes_its_own_fence(text: str) -> None:
     assert not any(line.startswith(fence) for line in lines[2:closing])
 
 
+def test_citations_are_asked_for_where_there_are_marks() -> None:
+    page, line, bare = Attachment("a.pdf", "x", "pages"), Attachment("b", "x\ny"), Attachment("c", "x")
+    assert "such as [p.3].\n\nWho?" in compose_content("Who?", [page, bare], asks_for_citations=True)
+    assert "such as [p.3] or [line 12].\n\nWho?" in compose_content("Who?", [line, page], asks_for_citations=True)
+    assert compose_content("Who?", [bare], asks_for_citations=True) == compose_content("Who?", [bare])
+    assert "such as" not in compose_content("Who?", [page, line])
+
+
 @given(st.text(max_size=300))
 def test_title_is_one_short_line(text: str) -> None:
     title = first_words(text)

@@ -52,7 +52,8 @@ async def test_what_fits_is_whole_and_said_before_the_prompt(store: Store) -> No
     plan = next(event for event in events if isinstance(event, DocumentPlanned))
     assert plan.line == "notes.txt: read whole, 7 tokens, 0% of the context (it fits)."
     assert engine.requests[0].messages[-1].content == (
-        "File notes.txt:\n```\n[line 1] One line.\n[line 2] Another line.\n```\n\nWhat is it?"
+        "File notes.txt:\n```\n[line 1] One line.\n[line 2] Another line.\n```\n\n"
+        "Where you use a document, quote it and add the mark of the place, such as [line 12].\n\nWhat is it?"
     )
     assert session.messages[0].attachments[0].reading == Reading("whole")
     assert store.branch(session.messages[0].id) == [session.messages[0]]
@@ -127,7 +128,8 @@ async def test_everything_is_read_in_pieces_by_who_can(store: Store) -> None:
     assert planned(events) == [("harbours.pdf", "all")]
     assert asked == [("harbours.pdf", "List all keepers.", asked[0][2])]
     content = engine.requests[0].messages[-1].content
-    assert content == "File harbours.pdf (notes):\n```\n[p.3] Petra2 is a keeper.\n```\n\nList all keepers."
+    assert content.startswith("File harbours.pdf (notes):\n```\n[p.3] Petra2 is a keeper.\n```\n\n")
+    assert content.endswith("\n\nList all keepers.")
     assert store.branch(session.messages[0].id) == [session.messages[0]]
 
 

@@ -252,6 +252,6 @@ async def test_a_document_that_does_not_fit_is_read_by_side_calls() -> None:
     assert num_pieces > 1
     content = engine.requests[0].messages[-1].content
     assert content.startswith("File report.pdf (notes):\n```\n[p.1] Grey boxes.\n")
-    assert content.endswith("\n```\n\nList all colours.")
+    assert content.endswith("such as [p.3].\n\nList all colours.")
     assert content.count("] Grey boxes.") == num_pieces
     assert {call.state for call in session.side_calls.calls} == {"done"}

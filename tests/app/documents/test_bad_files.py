@@ -32,8 +32,11 @@ BAD_FILES: dict[str, tuple[Callable[[], bytes], str]] = {
     "truncated.docx": (lambda: make_docx(["words"] * 9)[:-3000], "is damaged or not complete"),
     "torn.docx": (lambda: pack_docx(word_xml("<w:p>")[:-30]), "is damaged or not complete"),
     "blank.docx": (lambda: make_docx([""]), "has no text in it"),
-    "bomb.docx": (lambda: bomb_docx(2 * GIB), "more than 16 million characters of text; attach the part that matters"),
-    "blank-bomb.docx": (lambda: bomb_docx(GIB, "<w:p>"), "unpacks to more than 256 MiB and was not read; attach"),
+    "bomb.docx": (
+        lambda: bomb_docx(GIB * 3 // 4),
+        "more than 16 million characters of text; attach the part that matters",
+    ),
+    "blank-bomb.docx": (lambda: bomb_docx(GIB // 2, "<w:p>"), "unpacks to more than 256 MiB and was not read; attach"),
     "laughs.docx": (lambda: pack_docx(LAUGHS + b"]><x>&i;</x>"), "XML declarations that no word processor writes"),
     "external.docx": (
         lambda: pack_docx(b"<!DOCTYPE x [<!ENTITY e SYSTEM 'file:///etc/passwd'>]><x>&e;</x>"),
