@@ -1,11 +1,9 @@
 """Slash commands of the message and its answer: attach, detach, answer again, stop, take back, and the help."""
 
 import asyncio
-import os
-from pathlib import Path
 
 from app.actions import ACTIONS, Action, line_actions
-from app.chat.attachments import read_attachment
+from app.chat.attachments import path_of, read_attachment
 from app.figures import explain
 from app.lines.line_base import LineCommands
 from runtime.errors import UsageError
@@ -17,7 +15,7 @@ class MessageCommands(LineCommands):
     async def do_attach(self, written: str) -> None:
         if not written:
             raise UsageError("Which file? /attach and its path.")
-        attachment, notice = await asyncio.to_thread(read_attachment, as_path(written), may_be_pipe=False)
+        attachment, notice = await asyncio.to_thread(read_attachment, path_of(written), may_be_pipe=False)
         if notice:
             self.console.notice(notice)
         self.state.attachments.append(attachment)
@@ -58,9 +56,3 @@ def usage(action: Action) -> str:
     argument = f" [{action.argument}]" if action.argument else ""
     also = "".join(f" or /{alias}" for alias in action.aliases)
     return f"/{action.command}{also}{argument}"
-
-
-def as_path(written: str) -> Path:
-    """A path as people write it: in quotes, or from their home folder."""
-    is_quoted = len(written) > 1 and written[0] == written[-1] and written[0] in "'\""
-    return Path(os.path.expanduser(written[1:-1] if is_quoted else written))

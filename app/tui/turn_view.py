@@ -1,6 +1,7 @@
 """Draws one turn: every delivered event goes into the answer block, the transcript or the status bar."""
 
 from app.chat.events import (
+    DocumentPlanned,
     EngineReady,
     EngineStarting,
     NoticeShown,
@@ -41,6 +42,8 @@ class TurnView:
                 self._wait(f"Loading the model… {event.fraction:.0%} {event.detail}".rstrip())
             case EngineReady():
                 self._show_ready(event)
+            case DocumentPlanned():
+                await self._transcript.add(NoticeBlock(event.line))
             case PromptStarted():
                 self._prompt_tokens, self._cached_tokens = event.prompt_tokens, event.cached_tokens
                 self._show_prefill(event.cached_tokens, event.prompt_tokens)

@@ -1,12 +1,10 @@
 """Attaching text files to the next message: reads them, counts their tokens, takes them back."""
 
 import asyncio
-import os
-from pathlib import Path
 
 from textual import on
 
-from app.chat.attachments import read_attachment
+from app.chat.attachments import path_of, read_attachment
 from app.errors import HotslotError
 from app.messages import Attachment
 from app.tui.screens.chat_base import ChatBase
@@ -22,7 +20,7 @@ class AttachControls(ChatBase):
             self._offer_to_attach()
             return
         try:
-            attachment, notice = await asyncio.to_thread(read_attachment, _as_path(path), may_be_pipe=False)
+            attachment, notice = await asyncio.to_thread(read_attachment, path_of(path), may_be_pipe=False)
         except HotslotError as error:
             self.say(str(error), "error")
             return
@@ -55,9 +53,3 @@ class AttachControls(ChatBase):
     @on(AttachmentTray.RemoveAsked)
     def attachment_remove_asked(self, event: AttachmentTray.RemoveAsked) -> None:
         self.attachments.remove_at(event.index)
-
-
-def _as_path(written: str) -> Path:
-    """A path as people write it: in quotes, or from their home folder."""
-    is_quoted = len(written) > 1 and written[0] == written[-1] and written[0] in "'\""
-    return Path(os.path.expanduser(written[1:-1] if is_quoted else written))
