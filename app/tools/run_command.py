@@ -140,13 +140,6 @@ class GuardedCommand:
 
     async def run(self) -> CommandEnded:
         """Raises ToolError if it can't be started; on cancelling, everything ends first."""
-        home = tempfile.mkdtemp(prefix="hotslot-command-")
-        try:
-            return await self._run_in(home)
-        finally:
-            shutil.rmtree(home, ignore_errors=True)
-
-    async def _run_in(self, home: str) -> CommandEnded:
         status_reader, status_writer = os.pipe()
         try:
             guard = self._start(status_writer)
@@ -155,7 +148,7 @@ class GuardedCommand:
             raise ToolError(f"the command can't be started: {error.strerror}") from None
         finally:
             os.close(status_writer)
-        following = asyncio.ensure_future(in_thread(lambda _: self._follow(guard, home, status_reader)))
+        following = asyncio.ensure_future(in_thread(lambda _: self._follow(guard, status_reader)))
         try:
             return await asyncio.shield(following)
         except asyncio.CancelledError:
@@ -175,17 +168,19 @@ class GuardedCommand:
             start_new_session=True,
         )
 
-    def _follow(self, guard: subprocess.Popen[bytes], home: str, status_reader: int) -> CommandEnded:
-        """Listen until it has ended. Blocks; ends soon after the guard is let go of."""
+    def _follow(self, guard: subprocess.Popen[bytes], status_reader: int) -> CommandEnded:
+        """Give the order and listen until all has ended. Blocks; ends soon after the guard is let go of."""
         assert guard.stdin is not None
+        home = tempfile.mkdtemp(prefix="hotslot-command-")
         try:
-            with suppress(OSError):  # It was let go of at once: its status says so.
+            with suppress(OSError, ValueError):  # It was let go of at once: its status says so.
                 guard.stdin.write(json.dumps(self._order(home)).encode() + b"\n")
             output, is_too_much = self._listen(guard, status_reader)
             status = os.read(status_reader, 1 << 16)
         finally:
             os.close(status_reader)
             self._end(guard)
+            shutil.rmtree(home, ignore_errors=True)
         ended = _read_status(status)
         return CommandEnded(ended["exit_code"], "output" if is_too_much else ended["reason"], output)
 

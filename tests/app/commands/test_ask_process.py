@@ -4,8 +4,10 @@ import json
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.support.command_line import REPO
@@ -14,7 +16,7 @@ PROGRAM = """
 import sys
 from app.cli import main
 from app.commands import ask
-from tests.support.scripted_engine import Hang, Say, ScriptedEngine
+from tests.support.scripted_engine import Call, Hang, Say, ScriptedEngine
 script = (*(Say("word ", pause_s=0.002),) * 50, *ENDING)
 ask.LocalEngine = lambda log_path: ScriptedEngine(script, load_s=LOAD_S)
 sys.exit(main(["ask", "--model", sys.argv[1], *sys.argv[2:]]))
@@ -48,6 +50,25 @@ def test_interrupted_json_says_cancelled(tmp_path: Path) -> None:
     answer = json.loads(out)
     assert answer["finish_reason"] == "cancelled"
     assert answer["text"] == "word " * 50
+
+
+def test_interrupt_while_a_command_runs(tmp_path: Path) -> None:
+    """It ends with all it has started, and the turn is cancelled."""
+    line = "sh -c 'sleep 600 & touch started; sleep 600'"
+    ending = f"(Call('run_command', {{'command': {line!r}}}),)"
+    ask = start(tmp_path, "--allow", "run_command", "--allow", "shell", "--root", str(tmp_path), "go", ending=ending)
+    deadline_s = time.monotonic() + 30
+    while not (tmp_path / "started").exists():
+        assert ask.poll() is None
+        assert time.monotonic() < deadline_s
+        time.sleep(0.05)
+    running = psutil.Process(ask.pid).children(recursive=True)
+    assert len([process for process in running if "sleep" in process.cmdline()]) == 2
+    ask.send_signal(signal.SIGINT)
+    _, errors = ask.communicate(timeout=20)
+    assert ask.returncode == 130
+    assert "tool cancelled: run_command" in errors
+    assert not [process for process in running if process.is_running()]
 
 
 def test_interrupt_while_loading(tmp_path: Path) -> None:

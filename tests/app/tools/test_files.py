@@ -1,8 +1,11 @@
 """What the file tools do when nobody tries to trick them."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from app.tools.file_text import MAX_BYTES
 from app.tools.folders import AllowedFolders
@@ -96,6 +99,25 @@ async def test_diff_of_large_texts_is_quick_and_whole(workshop: Workshop) -> Non
     assert (lines[2], lines[-1]) == ("-a0", "+b19999")
     (workshop.root / "image").write_bytes(b"\0\1")
     assert "no text and is replaced whole" in (await tool.examine({"path": "image", "content": "x"})).diff
+
+
+@given(
+    st.sampled_from(["read_file", "list_files", "search_files", "write_file", "calculator"]),
+    st.text(max_size=40) | st.text("./~-\\ a\0", max_size=12),
+    st.text(max_size=20),
+)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=300)
+def test_any_text_gives_a_result_or_a_reason(workshop: Workshop, name: str, first: str, second: str) -> None:
+    """Never another error."""
+    parameters = {
+        "read_file": {"path": first},
+        "list_files": {"folder": first},
+        "search_files": {"folder": first, "query": second},
+        "write_file": {"path": first, "content": second},
+        "calculator": {"expression": first},
+    }
+    assert isinstance(asyncio.run(workshop.attempt(name, **parameters[name])), str)
+    workshop.check_outside()
 
 
 def test_several_roots(tmp_path: Path) -> None:
