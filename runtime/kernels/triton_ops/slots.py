@@ -66,6 +66,8 @@ COPY_CUTS = tuple(
 """What `scripts/bench_kernels.py` sweeps."""
 ENSURE_WARPS = (2, 4, 8, 16)
 DEFAULT_COPY = CopyCut()
+_ENSURE_REGISTERS = 128
+"""Per thread: all that 16 warps may have. Left alone, compilers spill keys to make room for a second block."""
 
 
 @triton.jit
@@ -354,6 +356,7 @@ def ensure(
         num_chunks,
         triton.next_power_of_2(num_chunks),
         num_warps=num_warps or _ensure_warps(slot_tile),
+        maxnreg=_ENSURE_REGISTERS,
     )
     return slots, kinds
 
