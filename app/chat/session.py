@@ -21,6 +21,7 @@ from app.chat.events import (
     TurnEvents,
     UserMessageStored,
 )
+from app.chat.recording import store_answer, store_results
 from app.chat.side_calls import SideCalls
 from app.chat.side_jobs import SideJobs
 from app.chat.tool_rounds import Shorten, ToolRounds
@@ -316,7 +317,7 @@ class ChatSession:
         finally:
             # Also runs when the iteration is closed half way: what was produced is kept.
             self._turn = self._rounds = None
-            await self._store_answer(progress)
+            await store_answer(self._transcript, progress, self._starter.loaded)
         if self._names_chats and progress.answer.outcome in ("stop", "length"):
             self.side_jobs.start_naming()
         for event in self._last_events(progress):
@@ -333,14 +334,14 @@ class ChatSession:
                     yield event
             if rounds is None or not turn.answer.has_calls_to_run:
                 return
-            await self._store_answer(progress)
+            await store_answer(self._transcript, progress, self._starter.loaded)
             if turn.answer.outcome == "cancelled":
                 rounds.cancel()
             async with aclosing(rounds.run(turn.answer)) as running:
                 async for event in running:
-                    await self._store_results(rounds)
+                    await store_results(self._transcript, rounds.take_results())
                     yield event
-            await self._store_results(rounds)
+            await store_results(self._transcript, rounds.take_results())
             if not rounds.may_go_on:
                 if rounds.end_notice:
                     yield NoticeShown(rounds.end_notice)
@@ -409,50 +410,6 @@ class ChatSession:
             conversation_id=conversation.id,
             switches=self.settings.template_switches,
         )
-
-    async def _store_answer(self, progress: TurnProgress) -> None:
-        if progress.is_stored:
-            return
-        progress.is_stored = True
-        answer = progress.answer
-        asked = self.messages[-1]
-        if answer.is_empty and answer.outcome in ("cancelled", "failed"):
-            if answer.outcome == "failed" and not self._transcript.is_answered:
-                await self._transcript.mark_head("failed")
-            return
-        if asked.status == "failed":
-            await self._transcript.mark_head("complete")
-        loaded = self._starter.loaded
-        message = Message(
-            asked.conversation_id,
-            asked.id,
-            "assistant",
-            answer.content,
-            reasoning=answer.reasoning,
-            tool_calls=tuple(answer.tool_calls),
-            generated_ids=answer.generated_ids,
-            tokenizer_fingerprint=loaded.tokenizer_fingerprint if loaded and answer.generated_ids else "",
-            status=answer.status,
-            model_name=clean_line(loaded.model_name) if loaded else "",
-            malformed_calls=tuple(answer.malformed_calls),
-        )
-        await self._transcript.append(message)
-        progress.message_id = message.id
-
-    async def _store_results(self, rounds: ToolRounds) -> None:
-        for result in rounds.take_results():
-            head = self.messages[-1]
-            await self._transcript.append(
-                Message(
-                    head.conversation_id,
-                    head.id,
-                    "tool",
-                    result.text,
-                    tool_name=result.name,
-                    tool_status=result.status,
-                    full_result=result.full_text,
-                )
-            )
 
     def _message(self, message_id: str) -> Message:
         for message in self.messages:
