@@ -14,6 +14,7 @@ from runtime.kernels.triton_ops.rows import (
     dot,
     dot_wide,
     is_among_largest,
+    ordered_bits,
     row_kernel,
     row_sum,
     split_part,
@@ -137,8 +138,7 @@ def _score_kernel(
         lines = split_part(lines, part, keys.dtype)
         products = dot(tl.reshape(lines, (4 * head_tile, dim_tile)), keys.trans(), products)
     by_head = row_sum(tl.reshape(products, (4, head_tile, block)), 0)
-    # Adding zero makes -0.0 positive: scores are ranked by their bits.
-    score = row_sum(tl.maximum(by_head, 0.0), 0) * (head_dim**-0.5) + 0.0
+    score = row_sum(tl.maximum(by_head, 0.0), 0) * (head_dim**-0.5)
     score = tl.where(is_complete, score, -1.0)
     tl.store(scores + row * num_groups * group + blocks, score)
     best = tl.max(tl.reshape(score, (block // group, group)), 1)
@@ -159,7 +159,7 @@ def _select_kernel(
         return
     groups = tl.arange(0, group_tile)
     num_full = (num_complete + group - 1) // group
-    best = tl.load(maxima + row * num_groups + groups, mask=groups < num_full, other=-1.0).to(tl.int32, bitcast=True)
+    best = ordered_bits(tl.load(maxima + row * num_groups + groups, mask=groups < num_full, other=-1.0))
     num_candidates = tl.minimum(num_full, budget)
     is_candidate = is_among_largest(best, num_candidates)
     tl.store(candidates + row * budget + tl.cumsum(is_candidate.to(tl.int32), 0) - 1, groups, mask=is_candidate)
@@ -167,8 +167,8 @@ def _select_kernel(
     members = tl.arange(0, budget_tile * group)
     is_member = members // group < num_candidates
     blocks = _members(candidates + row * budget, members, is_member, group)
-    score = tl.load(scores + row * num_groups * group + blocks, mask=is_member, other=-1.0).to(tl.int32, bitcast=True)
-    is_best = is_among_largest(score, budget)
+    score = tl.load(scores + row * num_groups * group + blocks, mask=is_member, other=-1.0)
+    is_best = is_among_largest(ordered_bits(score), budget)
     places = tl.cumsum(is_best.to(tl.int32), 0) - 1
     # Read again, since registers are short.
     tl.debug_barrier()

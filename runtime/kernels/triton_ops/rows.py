@@ -94,19 +94,37 @@ def dot_wide(left, right, total):
     return dot(high, right, dot(low, right, total))
 
 
+LOWEST = tl.constexpr(-(1 << 31))
+"""Below every number's ordered bits."""
+
+
+@triton.jit
+def ordered_bits(values):
+    """int32 that compare as the fp32 values do, -0.0 like 0.0."""
+    bits = (values + 0.0).to(tl.int32, bitcast=True)
+    return tl.where(bits < 0, bits ^ 0x7FFFFFFF, bits)
+
+
+@triton.jit
+def value_of_ordered_bits(bits):
+    return tl.where(bits < 0, bits ^ 0x7FFFFFFF, bits).to(tl.float32, bitcast=True)
+
+
 @triton.jit
 def kth_largest(values, k):
-    """The k-th largest of int32 `values` [block], of which at least k are not negative: bit by bit, highest first."""
+    """The k-th largest of int32 `values` [block], k <= block: bit by bit, highest first."""
     found = tl.zeros((), tl.int32)
-    for place in range(31):
-        higher = found | (1 << (30 - place))
-        found = tl.where(tl.sum((values >= higher).to(tl.int32), 0) >= k, higher, found)
-    return found
+    bit = tl.full((), LOWEST, tl.int32)
+    for _ in range(32):
+        higher = found | bit
+        found = tl.where(tl.sum((values >= (higher ^ LOWEST)).to(tl.int32), 0) >= k, higher, found)
+        bit = (bit >> 1) & 0x7FFFFFFF
+    return found ^ LOWEST
 
 
 @triton.jit
 def is_among_largest(values, k):
-    """bool [block]: the k largest of int32 `values` [block], equal ones by rising index; k of them are not negative."""
+    """bool [block]: the k largest of int32 `values` [block], equal ones by rising index."""
     least = kth_largest(values, k)
     is_above, is_equal = values > least, values == least
     num_equal = k - tl.sum(is_above.to(tl.int32), 0)
