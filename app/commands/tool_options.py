@@ -46,8 +46,8 @@ def make_toolbox(arguments: argparse.Namespace, console: Console) -> ToolBox | N
         return None
     # Only now: what tools need is not loaded by a command that uses none.
     from app.tools.built_in import built_in_tools
+    from app.tools.command_guard import can_confine
     from app.tools.folders import AllowedFolders
-    from app.tools.run_command import can_confine
 
     rules = [*_rules(arguments.allow, "allow"), *_rules(arguments.deny, "deny")]
     named = {"run_command" if rule.permission == SHELL else rule.permission for rule in rules}
@@ -56,9 +56,7 @@ def make_toolbox(arguments: argparse.Namespace, console: Console) -> ToolBox | N
     except ToolError as error:
         raise UsageError(f"--root: {error}.") from None
     if {"run_command", SHELL} & {rule.permission for rule in rules if rule.decision == "allow"} and not can_confine():
-        console.notice(
-            "this kernel can't confine commands (it has no Landlock): one that runs can touch all your files."
-        )
+        console.notice("commands can't be confined here (that takes Landlock): one that runs can touch all your files.")
     tools = [tool for tool in built_in_tools(folders) if tool.name in named]
     return ToolBox(ToolRegistry(*tools), Permissions(rules=rules, otherwise="deny"))
 

@@ -5,8 +5,12 @@ hold on it: one line of JSON (`CommandOrder.to_json`), then silence; when it clo
 the command's output. On STATUS_FD one line of JSON says how it ended.
 
 Processes that leave the command's session or lose their parent become children of this one, which adopts orphans, so
-none gets away. The command itself can't write, and reads only system folders and those it was given, where the
-kernel has Landlock; its signals don't leave its own processes where that knows scopes.
+none gets away.
+
+A confined command (the kernel has Landlock, and the machine is one whose system calls are known here) opens only what
+lies in the folders it was given and, to read, in the system's. It reads no other process, reaches no service of the
+user's through a socket or a keyring, and where Landlock has scopes its signals reach its own processes only. It can
+still change modes and times of the user's files, and use the network.
 """
 
 import ctypes
@@ -15,6 +19,7 @@ import os
 import resource
 import select
 import signal
+import struct
 import sys
 import time
 from contextlib import suppress
@@ -24,6 +29,17 @@ _LANDLOCK_CREATE_RULESET, _LANDLOCK_ADD_RULE, _LANDLOCK_RESTRICT_SELF = 444, 445
 _EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR = 1 << 0, 1 << 1, 1 << 2, 1 << 3
 _MAKE_CHAR, _MAKE_BLOCK, _REFER, _TRUNCATE, _IOCTL_DEV = 1 << 6, 1 << 11, 1 << 13, 1 << 14, 1 << 15
 _ALL_OF_FIRST_ABI = (1 << 13) - 1
+_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER = 22, 2
+_SECCOMP_ALLOW, _SECCOMP_ERRNO = 0x7FFF0000, 0x00050000
+_LOAD_WORD, _JUMP_EQUAL, _JUMP_AT_LEAST, _RETURN = 0x20, 0x15, 0x35, 0x06
+_AF_UNIX = 1
+_SYSTEM_CALLS = {
+    # machine: (its number for filters, socket, the calls that are refused: io_uring_setup, which makes sockets of its
+    # own, and the three of keyrings)
+    "x86_64": (0xC000003E, 41, (425, 248, 249, 250)),
+    "aarch64": (0xC00000B7, 198, (425, 217, 218, 219)),
+}
+_FIRST_X32_CALL = 0x40000000
 _SCOPES = 0b11
 """Abstract sockets and signals."""
 _READING = _EXECUTE | _READ_FILE | _READ_DIR
@@ -41,6 +57,11 @@ _libc = ctypes.CDLL(None, use_errno=True)
 def landlock_abi() -> int:
     """The kernel's version of Landlock; 0 where it has none."""
     return max(0, _libc.syscall(_LANDLOCK_CREATE_RULESET, None, ctypes.c_size_t(0), ctypes.c_uint(1)))
+
+
+def can_confine() -> bool:
+    """Whether commands can be kept inside the folders they are given."""
+    return landlock_abi() > 0 and os.uname().machine in _SYSTEM_CALLS
 
 
 def main() -> None:
@@ -204,6 +225,7 @@ def _become_command(order: dict) -> None:
         _prctl(_PR_SET_NO_NEW_PRIVS, 1)
         if order["confine"]:
             _confine(order)
+            _refuse_services()
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)
         os.execve(program, argv, order["environment"])
     except FileNotFoundError:
@@ -284,6 +306,38 @@ def _confine(order: dict) -> None:
         _allow(ruleset, fd, handled & ~(_MAKE_CHAR | _MAKE_BLOCK | _IOCTL_DEV))
     _checked(_libc.syscall(_LANDLOCK_RESTRICT_SELF, ruleset, ctypes.c_uint(0)))
     os.close(ruleset)
+
+
+def _refuse_services() -> None:
+    """No socket to a service of the user's (a session bus would start programs outside), no keyring."""
+    machine, socket_call, refused_calls = _SYSTEM_CALLS[os.uname().machine]
+    refuse = _instruction(_RETURN, _SECCOMP_ERRNO | 1)  # EPERM
+    allow = _instruction(_RETURN, _SECCOMP_ALLOW)
+    program = [
+        _instruction(_LOAD_WORD, 4),
+        _instruction(_JUMP_EQUAL, machine, 1, 0),
+        refuse,
+        _instruction(_LOAD_WORD, 0),
+        _instruction(_JUMP_AT_LEAST, _FIRST_X32_CALL, 0, 1),
+        refuse,
+    ]
+    for call in refused_calls:
+        program += [_instruction(_JUMP_EQUAL, call, 0, 1), refuse]
+    program += [
+        _instruction(_JUMP_EQUAL, socket_call, 1, 0),
+        allow,
+        _instruction(_LOAD_WORD, 16),  # The low half of the first argument, on a little-endian machine.
+        _instruction(_JUMP_EQUAL, _AF_UNIX, 0, 1),
+        refuse,
+        allow,
+    ]
+    code = ctypes.create_string_buffer(b"".join(program))
+    header = struct.pack("@HP", len(program), ctypes.addressof(code))
+    _checked(_libc.prctl(_PR_SET_SECCOMP, ctypes.c_ulong(_SECCOMP_MODE_FILTER), header, 0, 0))
+
+
+def _instruction(code: int, value: int, if_true: int = 0, if_false: int = 0) -> bytes:
+    return struct.pack("@HBBI", code, if_true, if_false, value)
 
 
 def _allow_path(ruleset: int, path: str, access: int) -> None:

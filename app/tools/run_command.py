@@ -24,6 +24,7 @@ import psutil
 
 from app.environment import command_variables
 from app.tools import command_guard
+from app.tools.command_guard import can_confine
 from app.tools.command_line import CommandLine, parse_command
 from app.tools.folders import AllowedFolders
 from app.tools.own_process import hide_own_memory
@@ -75,11 +76,6 @@ class CommandEnded:
     exit_code: int
     reason: str
     output: str
-
-
-def can_confine() -> bool:
-    """Whether the kernel can keep commands inside the allowed folders."""
-    return command_guard.landlock_abi() > 0
 
 
 def run_command(folders: AllowedFolders, limits: CommandLimits = CommandLimits()) -> Tool:

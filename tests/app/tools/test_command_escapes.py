@@ -4,8 +4,10 @@ Where the kernel has Landlock both ways are tested: confined by it, and with wha
 """
 
 import asyncio
+import contextlib
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import textwrap
@@ -18,9 +20,10 @@ import pytest
 
 from app.environment import command_variables
 from app.tools import run_command as module
+from app.tools.command_guard import can_confine
 from app.tools.folders import AllowedFolders
 from app.tools.registry import Tool, ToolError
-from app.tools.run_command import CommandLimits, can_confine, run_command
+from app.tools.run_command import CommandLimits, run_command
 from tests.app.tools.conftest import SECRET, Workshop
 from tests.support.command_line import REPO
 
@@ -180,6 +183,38 @@ async def test_file_outside_is_out_of_reach(command: Tool, workshop: Workshop, l
     assert "rror" in text or "exit code" in text or "denied" in text
     workshop.check_outside()
     assert all(SECRET not in entry.read_text() for entry in workshop.root.rglob("*.txt") if entry.is_file())
+
+
+@needs_landlock
+@pytest.mark.parametrize("command", [True], indirect=True, ids=["confined"])
+async def test_services_of_the_user_are_out_of_reach(command: Tool, workshop: Workshop) -> None:
+    """A session bus or a container service would run anything, outside of all bounds."""
+    code = f"""
+        import ctypes, os, socket
+        for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM):
+            try:
+                service = socket.socket(socket.AF_UNIX, kind)
+                service.connect({str(workshop.root / "bus")!r})
+                print("reached")
+            except PermissionError:
+                print("refused")
+        libc = ctypes.CDLL(None, use_errno=True)
+        print(libc.syscall({250 if os.uname().machine == "x86_64" else 219}, 0, -3, 0), os.strerror(ctypes.get_errno()))
+        print(libc.syscall(425, 1, 0), os.strerror(ctypes.get_errno()))
+        one, other = socket.socketpair()
+        one.send(b"pairs work")
+        print(other.recv(99).decode())
+        server = socket.create_server(("127.0.0.1", 0))
+        socket.create_connection(server.getsockname()).close()
+        print("network works")
+    """
+    with socket.socket(socket.AF_UNIX) as bus:
+        with contextlib.chdir(workshop.root):
+            bus.bind("bus")
+        bus.listen()
+        text = await run(command, script(workshop, code))
+    refused = "-1 Operation not permitted"
+    assert text.splitlines() == ["refused", "refused", refused, refused, "pairs work", "network works"]
 
 
 async def test_commands_work_in_the_root_and_leave_no_home(command: Tool, workshop: Workshop) -> None:
