@@ -11,4 +11,4 @@ MAX_LINES = 400_000
 """Of any document: each becomes a block with a mark."""
 MEMORY_LIMIT_BYTES = 640 * 2**20
 """Address space of the reader process; with the app's own share a file costs less than 1 GiB."""
-TIME_LIMIT_S = 60
+TIME_LIMIT_S = 30

@@ -186,6 +186,22 @@ def test_readers_are_strangers_to_this_process(monkeypatch: pytest.MonkeyPatch) 
     assert texts == ["Words."] * 3
 
 
+@pytest.mark.parametrize(
+    ("deed", "ending"),
+    [
+        ("bytearray(700 * 2**20)", "MemoryError"),
+        ("open('big', 'wb', 0).write(bytes(90 * 2**20)); open('big', 'ab', 0).write(b'x')", "File too large"),
+    ],
+)
+def test_readers_are_limited_by_the_system(tmp_path: Path, deed: str, ending: str) -> None:
+    program = "import signal; from app.documents.reader import _limit; _limit();"
+    program += f"signal.signal(signal.SIGXFSZ, signal.SIG_IGN); {deed}"
+    environment = {"PYTHONPATH": str(REPO)}
+    run = [sys.executable, "-c", program]
+    ended = subprocess.run(run, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert ending in ended.stderr
+
+
 def test_damaged_pdfs_of_all_kinds_end_in_words(tmp_path: Path) -> None:
     """Bytes exchanged at random: read, or refused by name."""
     whole = make_pdf(["Some words on a page."] * 3)
