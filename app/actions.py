@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 Scope = Literal["app", "chat", "prompt"]
-Group = Literal["Message", "Answer", "Conversation", "Model", "Application"]
+Group = Literal["Message", "Answer", "Conversation", "Tools", "Model", "Application"]
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,8 @@ def _app(name: str, label: str, help: str, keys: str, command: str = "", **more:
     return Action(name, label, help, "Application", "app", tuple(keys.split()), command, **more)
 
 
-_answer, _conversation, _model, _settings = _chat("Answer"), _chat("Conversation"), _chat("Model"), _chat("Application")
+_answer, _conversation, _tools = _chat("Answer"), _chat("Conversation"), _chat("Tools")
+_model, _settings = _chat("Model"), _chat("Application")
 
 ACTIONS: tuple[Action, ...] = (
     _message("send", "Send", "Send the message; while an answer runs, queue it", "enter"),
@@ -137,6 +138,11 @@ ACTIONS: tuple[Action, ...] = (
     _conversation(
         "delete_chat", "Delete chat", "Delete this conversation", command="delete", argument="number or words"
     ),
+    _tools("tools", "Tools", "See the tools, and what they may do", "f6", "tools"),
+    _tools("allow_tool", "Allow a tool", "Let a tool run without asking", command="allow", argument="tool and folder"),
+    _tools("deny_tool", "Deny a tool", "Refuse a tool without asking", command="deny", argument="tool and folder"),
+    _tools("revoke_tool", "Ask again", "Forget a rule about a tool", command="revoke", argument="tool and folder"),
+    _tools("open_result", "Whole result", "Read all that the last tool returned", command="result"),
     _model(
         "models", "Models", "See the models here and choose one", "f2", "models", argument="name", aliases=("model",)
     ),

@@ -16,7 +16,7 @@ Thinking = Literal["auto", "on", "off"]
 class FieldInfo:
     """Words and range of one setting; `minimum` is exclusive where `is_open`."""
 
-    group: Literal["chat", "sampling", "engine", "screen"]
+    group: Literal["chat", "sampling", "tools", "engine", "screen"]
     label: str
     help: str
     minimum: float | None = None
@@ -76,6 +76,16 @@ class Settings:
     )
     max_tokens: int | None = field(
         default=None, metadata=_about("sampling", "Longest answer", "Most tokens of one answer", 1)
+    )
+    tools: bool = field(
+        default=True,
+        metadata=_about("tools", "Tools", "Offer the model tools; you are asked before one runs"),
+    )
+    tool_folders: str = field(
+        default="",
+        metadata=_about(
+            "tools", "Folders for tools", "Separated by a colon; otherwise the folder Hotslot was started in"
+        ),
     )
     overlap: bool = field(
         default=True, metadata=_about("engine", "Overlap", "Compute the shared expert while missing experts are copied")

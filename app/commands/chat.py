@@ -2,16 +2,17 @@
 
 import argparse
 import asyncio
+import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from app.chat.session import ChatSession
 from app.commands.context import CommandContext
 from app.commands.options import add_chat_options, add_engine_options, add_model_option
+from app.commands.tool_options import add_tool_options, tool_rules
 from app.engine import LocalEngine
-from app.lines.line_base import LineState
-from app.lines.line_chat import LineChat
-from app.lines.line_input import LineInput
+from app.errors import HotslotError
 from app.store.conversations import Store
 
 
@@ -23,6 +24,7 @@ def add_parser(commands: Any) -> None:
         allow_abbrev=False,
     )
     add_model_option(parser)
+    add_tool_options(parser)
     add_chat_options(parser)
     add_engine_options(parser)
     parser.set_defaults(run=run)
@@ -35,16 +37,32 @@ def run(context: CommandContext, arguments: argparse.Namespace) -> int:
     if notice:
         context.console.notice(notice)
     try:
-        return asyncio.run(_chat(context, store, model_path))
+        return asyncio.run(_chat(context, arguments, store, model_path))
     finally:
         store.close()
 
 
-async def _chat(context: CommandContext, store: Store, model_path: Path) -> int:
+async def _chat(context: CommandContext, arguments: argparse.Namespace, store: Store, model_path: Path) -> int:
+    # Only now: tools and documents would slow the start of every other command.
+    from app.chat.toolset import ToolSet
+    from app.lines.line_base import LineState
+    from app.lines.line_chat import LineChat
+    from app.lines.line_input import LineInput
+
+    settings = context.settings
+    if arguments.root:
+        settings = replace(settings, tool_folders=os.pathsep.join(arguments.root))
     engine = LocalEngine(context.locations.engine_log_file)
-    session = ChatSession(engine, store, context.settings, model_path, names_chats=not store.is_in_memory)
-    state = LineState(session, store, context.locations, context.console, LineInput(context.console.notice))
+    session = ChatSession(engine, store, settings, model_path, names_chats=not store.is_in_memory)
+    toolset = ToolSet(session, store, tool_rules(arguments))
+    lines = LineInput(context.console.notice)
+    state = LineState(session, store, context.locations, context.console, lines, toolset)
     try:
+        try:
+            toolset.apply(settings)
+        except HotslotError as error:
+            context.console.notice(f"no tools are offered: {error}.")
         return await LineChat(state).run()
     finally:
         await session.close()
+        toolset.close()

@@ -19,7 +19,7 @@ CHOICES = (*ORDER, SHELL, ALL)
 
 
 def add_tool_options(parser: argparse.ArgumentParser) -> None:
-    """Without any of them the model is offered no tool."""
+    """`ask` offers no tool without any of them; `chat` asks about those that no rule decides."""
     tools = parser.add_argument_group("tools (repeatable)", f"TOOL is one of: {', '.join(CHOICES)}")
     tools.add_argument(
         "--allow", action="append", default=[], choices=CHOICES, metavar="TOOL", help="let the model use this tool"
@@ -49,7 +49,7 @@ def make_toolbox(arguments: argparse.Namespace, console: Console) -> ToolBox | N
     from app.tools.command_guard import can_confine
     from app.tools.folders import AllowedFolders
 
-    rules = [*_rules(arguments.allow, "allow"), *_rules(arguments.deny, "deny")]
+    rules = tool_rules(arguments)
     named = {"run_command" if rule.permission == SHELL else rule.permission for rule in rules}
     try:
         folders = AllowedFolders([Path(folder) for folder in arguments.root or ["."]])
@@ -71,6 +71,11 @@ def offer_document_search(toolbox: ToolBox | None, session: ChatSession) -> None
     """Add the tool that searches the chat's documents, where it was named."""
     if toolbox is not None and any(rule.permission == "search_document" for rule in toolbox.permissions.rules):
         toolbox.registry.add(search_document_tool(document_search(lambda: session.documents)))
+
+
+def tool_rules(arguments: argparse.Namespace) -> tuple[PermissionRule, ...]:
+    """What `--allow` and `--deny` decide for this run."""
+    return (*_rules(arguments.allow, "allow"), *_rules(arguments.deny, "deny"))
 
 
 def _rules(names: Iterable[str], decision: Decision) -> list[PermissionRule]:

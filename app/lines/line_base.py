@@ -3,7 +3,9 @@
 from dataclasses import dataclass, field
 
 from app.chat.session import ChatSession
+from app.chat.toolset import ToolSet
 from app.console import Console
+from app.documents.reading_plan import ReadingChoice
 from app.lines.line_input import LineInput
 from app.locations import Locations
 from app.messages import Attachment
@@ -21,7 +23,10 @@ class LineState:
     locations: Locations
     console: Console
     input: LineInput
+    toolset: ToolSet
     attachments: list[Attachment] = field(default_factory=list)
+    reading: ReadingChoice = "auto"
+    """How the model is to be shown the documents of the next messages."""
 
 
 class LineCommands:
@@ -37,6 +42,7 @@ class LineCommands:
         """Use the settings from the next message on and keep what changed. Raises SettingsError if it can't be kept."""
         before = self.session.settings
         self.session.apply_settings(settings)
+        self.state.toolset.apply(settings)
         keep_changes(self.state.locations.config_file, before, settings)
 
     async def ask(self, question: str) -> str:

@@ -5,16 +5,18 @@ Lines of a script are taken one after the other. At a terminal, commands work wh
 
 import asyncio
 import signal
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import aclosing, contextmanager, suppress
+from typing import Any
 
 from app.actions import SlashCommand, line_actions, parse_slash
-from app.chat.events import TurnEvents
+from app.chat.events import PermissionAsked, TurnEvents
 from app.errors import HotslotError
 from app.lines.conversation_commands import ConversationCommands
 from app.lines.line_base import LineState
 from app.lines.message_commands import MessageCommands
 from app.lines.model_commands import ModelCommands
+from app.lines.tool_commands import ToolCommands
 from app.lines.turn_printer import TurnPrinter
 from app.sanitize import clean_line
 
@@ -31,7 +33,8 @@ class LineChat:
     def __init__(self, state: LineState) -> None:
         self._state = state
         self._session, self._console, self._input = state.session, state.console, state.input
-        groups = (MessageCommands(state), ConversationCommands(state), ModelCommands(state))
+        self._tools = ToolCommands(state)
+        groups = (MessageCommands(state), ConversationCommands(state), self._tools, ModelCommands(state))
         self._handlers = self._collect(groups)
         self._handlers |= {"quit": self._quit, "regenerate": self._regenerate}
         self._num_interrupts = 0
@@ -106,7 +109,8 @@ class LineChat:
 
     async def _send(self, text: str) -> None:
         files, self._state.attachments[:] = tuple(self._state.attachments), []
-        await self.answer(self._session.send(text, files))
+        self._state.toolset.note_documents(bool(files or self._session.documents))
+        await self.answer(self._session.send(text, files, self._state.reading))
 
     async def _regenerate(self, argument: str) -> None:
         await self.answer(self._session.regenerate())
@@ -124,8 +128,13 @@ class LineChat:
                 async with aclosing(turn) as events:
                     async for event in events:
                         printer.show(event)
+                        if isinstance(event, PermissionAsked):
+                            # Beside the turn, which may be stopped while the user thinks.
+                            self._start(self._tools.ask_permission(event))
         finally:
             self._is_answering = False
+            for task in tuple(self._live):
+                task.cancel()
 
     # ---- what comes while an answer runs
 
@@ -136,10 +145,14 @@ class LineChat:
             if line.strip():
                 self._console.remark(f"Waits for the answer: {clean_line(line)[:60]}")
             return not line.strip()
-        task = asyncio.create_task(self._take(line))
+        self._start(self._take(line))
+        return True
+
+    def _start(self, job: Coroutine[Any, Any, None]) -> None:
+        """Beside the answer; ended with it at the latest."""
+        task = asyncio.create_task(job)
         self._live.add(task)
         task.add_done_callback(self._live.discard)
-        return True
 
     @contextmanager
     def _interrupts(self) -> Iterator[None]:
@@ -159,8 +172,6 @@ class LineChat:
         if self._num_interrupts > 1:
             self._interrupted.set()
         elif self._is_answering:
-            task = asyncio.get_running_loop().create_task(self._session.cancel())
-            self._live.add(task)
-            task.add_done_callback(self._live.discard)
+            self._start(self._session.cancel())
         else:
             self._console.remark("Ctrl+C again leaves; so do /quit and Ctrl+D.")

@@ -37,6 +37,8 @@ class LineInput:
         self._is_ended = self._stdin is None
         self._partial = b""
         self._has_readline = False
+        self._question: asyncio.Future[str] | None = None
+        """Waits for a line typed after a question was put."""
 
     async def read(self) -> str | None:
         """The next line, or several joined by backslashes; one typed during the last answer comes first."""
@@ -113,22 +115,32 @@ class LineInput:
         if not data:
             self._is_ended = True
             asyncio.get_running_loop().remove_reader(self._stdin.fileno())
+            if self._question is not None and not self._question.done():
+                self._question.set_result("")
         *lines, self._partial = (self._partial + data).split(b"\n")
         for line in lines:
             text = self._decode(line)
-            if not take(text):
+            if self._question is not None and not self._question.done():
+                self._question.set_result(text)
+            elif not take(text):
                 self._typed_ahead.append(text)
 
     def unqueue(self) -> str | None:
         """Take back the last line typed ahead, or None."""
         return self._typed_ahead.pop() if self._typed_ahead else None
 
-    def drop_typed(self) -> None:
-        """Forget what was typed and not yet ended with Enter: it was no answer to the question that comes now."""
+    async def answer(self) -> str:
+        """The next line typed from now on, inside `watched`; what was typed before is no answer to a new question."""
+        if self._is_ended or not self.is_terminal or self._stdin is None:
+            return ""
         self._partial = b""
-        if self.is_terminal and self._stdin is not None:
-            with suppress(termios.error):
-                termios.tcflush(self._stdin.fileno(), termios.TCIFLUSH)
+        with suppress(termios.error):
+            termios.tcflush(self._stdin.fileno(), termios.TCIFLUSH)
+        self._question = asyncio.get_running_loop().create_future()
+        try:
+            return await self._question
+        finally:
+            self._question = None
 
     @contextmanager
     def terminal_kept(self) -> Iterator[None]:

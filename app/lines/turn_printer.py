@@ -11,6 +11,7 @@ from app.chat.events import (
     EngineStarting,
     NoticeShown,
     PrefillAdvanced,
+    ToolCallEnded,
     ToolCallRejected,
     ToolCallShown,
     TurnEnded,
@@ -51,6 +52,8 @@ class TurnPrinter:
                 self._show_text(channel, text)
             case ToolCallShown(call):
                 self._console.remark(f"Tool call: {call_text(call)}")
+            case ToolCallEnded(_, call, status, text):
+                self._console.remark(f"{clean_line(call.name)} {status}: {_first_words(text)}")
             case ToolCallRejected(_, reason):
                 self._console.notice(f"the model wrote a tool call that can't be read: {reason}")
             case NoticeShown(text):
@@ -96,3 +99,8 @@ def call_text(call: ToolCall) -> str:
         f"{name}={json.dumps(value, ensure_ascii=False, default=str)}" for name, value in call.arguments.items()
     )
     return clean_line(f"{call.name}({arguments})")
+
+
+def _first_words(text: str, limit: int = 200) -> str:
+    line = clean_line(text)
+    return line if len(line) <= limit else f"{line[:limit]}… (/result prints all of it)"

@@ -5,17 +5,22 @@ from app.chat.events import (
     EngineReady,
     EngineStarting,
     NoticeShown,
+    PermissionAsked,
     PrefillAdvanced,
     PromptStarted,
     StatsUpdated,
+    ToolCallEnded,
     ToolCallRejected,
     ToolCallShown,
+    ToolCallStarted,
     TurnEnded,
 )
 from app.figures import seconds_text
 from app.tui.bridge import Delivered, TextPiece
-from app.tui.widgets.message_blocks import STATUS_WORDS, AnswerBlock, NoticeBlock, ToolCard
+from app.tui.widgets.answer_block import STATUS_WORDS, AnswerBlock
+from app.tui.widgets.message_blocks import NoticeBlock
 from app.tui.widgets.status_bar import StatusBar
+from app.tui.widgets.tool_card import CallState, ToolCard
 from app.tui.widgets.transcript import Transcript
 
 
@@ -50,7 +55,13 @@ class TurnView:
             case PrefillAdvanced():
                 self._show_prefill(event.done_tokens, event.total_tokens)
             case ToolCallShown():
-                await self._add_card(ToolCard.of_call(event.call))
+                await self._add_card(ToolCard.of_call(event.call, event.call_id))
+            case PermissionAsked():
+                self._note_call(event.call_id, "asked", "waiting for you")
+            case ToolCallStarted():
+                self._note_call(event.call_id, "running", "running a tool")
+            case ToolCallEnded():
+                self._end_call(event)
             case ToolCallRejected():
                 await self._add_card(ToolCard.of_rejected(event.raw, event.reason))
             case StatsUpdated():
@@ -69,6 +80,16 @@ class TurnView:
     async def _add_card(self, card: ToolCard) -> None:
         if self.answer is not None:
             await self.answer.add_card(card)
+
+    def _note_call(self, call_id: str, state: CallState, activity: str) -> None:
+        self._status.activity = activity
+        if self.answer is not None and (card := self.answer.card(call_id)) is not None:
+            card.show_state(state)
+
+    def _end_call(self, event: ToolCallEnded) -> None:
+        self._status.activity = "waiting"
+        if self.answer is not None and (card := self.answer.card(event.call_id)) is not None:
+            card.show_end(event.status, event.text, event.seconds, event.full_text)
 
     def _show_ready(self, event: EngineReady) -> None:
         self._status.load_fraction = None

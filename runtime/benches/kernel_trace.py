@@ -12,12 +12,13 @@ import torch
 Part = Literal["experts", "copy", "ensure", "router", "combine", "dense", "attention", "delta_net", "streams", "other"]
 # The first match counts. Names of kernels in `kernels/triton_ops`, and of torch's own.
 _PARTS: tuple[tuple[str, Part], ...] = (
-    ("elementwise", "other"),
-    ("memcpy", "other"),
+    ("copy_missed", "copy"),
+    ("copy_record", "copy"),
     ("_copy_kernel", "copy"),
-    ("_ensure_kernel", "ensure"),
-    ("_combine_kernel", "combine"),
-    ("_route_kernel", "router"),
+    ("ensure", "ensure"),
+    ("begin_step", "ensure"),
+    ("combine", "combine"),
+    ("route", "router"),
     ("gate_up_kernel", "experts"),
     ("down_kernel", "experts"),
     ("expert", "experts"),

@@ -29,7 +29,7 @@ def test_no_key_of_the_chat_is_taken_by_the_prompt() -> None:
         if hasattr(binding, "key")
         for key in binding.key.split(",")
     }
-    passed_on = {"ctrl+c", "pageup", "pagedown", "ctrl+y"}
+    passed_on = {"ctrl+c", "pageup", "pagedown", "ctrl+y", "f6", "f7"}
     chat_keys = {key for binding in bindings_of("chat") for key in binding.key.split(",")}
     assert chat_keys & taken <= passed_on
 

@@ -13,6 +13,7 @@ from textual.widgets import Footer, TextArea
 from app.actions import SlashCommand, complete_slash, parse_slash
 from app.chat.events import TurnEvents, UserMessageStored
 from app.chat.session import ChatSession
+from app.chat.toolset import ToolSet
 from app.errors import HotslotError
 from app.locations import Locations
 from app.messages import Conversation
@@ -24,9 +25,11 @@ from app.tui.screens.chat_attaching import AttachControls
 from app.tui.screens.chat_conversations import ConversationControls
 from app.tui.screens.chat_copying import CopyControls
 from app.tui.screens.chat_model import SWITCHES, ModelControls
+from app.tui.screens.chat_tools import ToolControls
 from app.tui.turn_view import TurnView
+from app.tui.widgets.answer_block import AnswerBlock
 from app.tui.widgets.attachment_tray import AttachmentTray
-from app.tui.widgets.message_blocks import AnswerBlock, NoticeBlock, UserBlock
+from app.tui.widgets.message_blocks import NoticeBlock, UserBlock
 from app.tui.widgets.prompt import Prompt
 from app.tui.widgets.queue_view import Draft, QueueView
 from app.tui.widgets.status_bar import StatusBar
@@ -34,7 +37,7 @@ from app.tui.widgets.transcript import Transcript
 from app.tui.widgets.welcome import MOST_RECENT, Welcome
 
 
-class ChatScreen(ModelControls, CopyControls, AttachControls, ConversationControls):
+class ChatScreen(ModelControls, CopyControls, AttachControls, ConversationControls, ToolControls):
     """The one screen that is always there."""
 
     BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("chat")]
@@ -55,9 +58,17 @@ class ChatScreen(ModelControls, CopyControls, AttachControls, ConversationContro
         notices: tuple[str, ...] = (),
     ) -> None:
         super().__init__(session, store, locations)
+        self.toolset = ToolSet(session, store)
         self._notices = notices
         self._inbox: TurnInbox | None = None
         """Of the turn that runs."""
+
+    def apply_tools(self) -> None:
+        """Offer the tools that the settings say."""
+        try:
+            self.toolset.apply(self.session.settings)
+        except HotslotError as error:
+            self.say(f"No tools are offered: {error}.", "error")
 
     def compose(self) -> ComposeResult:
         yield Transcript()
@@ -74,6 +85,7 @@ class ChatScreen(ModelControls, CopyControls, AttachControls, ConversationContro
     # ---- start
 
     async def on_mount(self) -> None:
+        self.apply_tools()
         self.prompt.focus()
         self.status.model = self.session.model_path.name
         await self.show_conversation()
@@ -160,6 +172,7 @@ class ChatScreen(ModelControls, CopyControls, AttachControls, ConversationContro
     async def _send(self, draft: Draft) -> None:
         await self.query(Welcome).remove()
         await self.transcript.add(UserBlock(draft.text, tuple(file.name for file in draft.attachments)))
+        self.toolset.note_documents(bool(draft.attachments or self.session.documents))
         await self._answer(self.session.send(draft.text, draft.attachments))
 
     async def _answer(self, turn: TurnEvents) -> None:
@@ -186,6 +199,7 @@ class ChatScreen(ModelControls, CopyControls, AttachControls, ConversationContro
                 await self._turn_over(event, message.view)
             else:
                 await message.view.show(event)
+            self.follow_question(event)
             if isinstance(event, UserMessageStored):
                 self.show_title()
         self.call_after_refresh(message.inbox.note_drawn)
@@ -278,6 +292,7 @@ class ChatScreen(ModelControls, CopyControls, AttachControls, ConversationContro
 
     async def on_unmount(self) -> None:
         await self.session.close()
+        self.toolset.close()
 
     # ---- keys and words
 

@@ -44,6 +44,10 @@ class ModelControls(ChatBase):
         """Start the engine as the settings say, unless it runs so already. Only while nothing else runs."""
         raise NotImplementedError
 
+    def apply_tools(self) -> None:
+        """Offer the tools that the settings say."""
+        raise NotImplementedError
+
     def action_models(self, name: str = "") -> None:
         """Choose from the list, or the model of this name."""
         if name:
@@ -133,6 +137,7 @@ class ModelControls(ChatBase):
         """Use the settings and keep what changed, leaving aside what only this run was told."""
         before = self.session.settings
         self.session.apply_settings(settings)
+        self.apply_tools()
         try:
             keep_changes(self.locations.config_file, before, settings)
         except SettingsError as error:

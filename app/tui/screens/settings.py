@@ -18,7 +18,7 @@ from app.settings import SETTING_FIELDS, SettingField, Settings
 from app.tui.display import shown
 from runtime.protocol import EngineStats, Loaded
 
-GROUP_TITLES = {"chat": "Chat", "sampling": "Sampling", "engine": "Engine", "screen": "Screen"}
+GROUP_TITLES = {"chat": "Chat", "sampling": "Sampling", "tools": "Tools", "engine": "Engine", "screen": "Screen"}
 MODEL_SAMPLING = {"temperature", "top_k", "top_p", "min_p", "presence_penalty", "repetition_penalty"}
 
 

@@ -58,6 +58,10 @@ class PlainText(Widget):
         """Whether `max_rows` hides something."""
         return self._max_rows is not None and self.num_rows > self._max_rows
 
+    def row_of_line(self, line: int) -> int:
+        """The first row of a line (from 0) at the present width; the last one where there are fewer lines."""
+        return self._first_rows[min(line, len(self._first_rows) - 1)] if self._first_rows else 0
+
     def show_all(self) -> None:
         """Lift the limit on rows."""
         self._max_rows = None

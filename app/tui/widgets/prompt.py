@@ -25,7 +25,7 @@ class Prompt(TextArea):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("tab", "complete", "Complete", show=False),
-        *passed_on(("pageup", "pagedown", "ctrl+y")),
+        *passed_on(("pageup", "pagedown", "ctrl+y", "f6", "f7")),
     ]
 
     class Submitted(Message):

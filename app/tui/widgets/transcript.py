@@ -12,7 +12,8 @@ from textual.message import Message as TextualMessage
 from textual.widget import Widget
 
 from app.messages import Message
-from app.tui.widgets.message_blocks import AnswerBlock, ShowMore, UserBlock
+from app.tui.widgets.answer_block import AnswerBlock
+from app.tui.widgets.message_blocks import ShowMore, UserBlock
 
 MOST_BLOCKS = 60
 """Above this many blocks the oldest are taken away …"""
@@ -20,6 +21,9 @@ KEPT_BLOCKS = 40
 """… until this many are left, so that it happens rarely."""
 MOST_CHARS = 200_000
 """Characters of stored messages shown at first."""
+
+
+Group = tuple[Message, ...]
 
 
 class Transcript(VerticalScroll, can_focus=True):
@@ -34,9 +38,10 @@ class Transcript(VerticalScroll, can_focus=True):
 
     def __init__(self) -> None:
         super().__init__(id="transcript")
-        self._messages: list[Message] = []
+        self._groups: list[Group] = []
+        """What becomes one block each."""
         self._num_hidden = 0
-        """How many of `_messages`, from the first, are not on the screen."""
+        """How many of `_groups`, from the first, are not on the screen."""
         self.is_reasoning_folded = True
 
     @property
@@ -51,8 +56,8 @@ class Transcript(VerticalScroll, can_focus=True):
 
     async def show_messages(self, messages: Sequence[Message]) -> None:
         """Replace everything by these messages."""
-        self._messages = _shown_messages(messages)
-        self._num_hidden = len(self._messages)
+        self._groups = grouped(messages)
+        self._num_hidden = len(self._groups)
         with self.app.batch_update():
             await self.remove_children()
             await self._show_earlier()
@@ -64,20 +69,23 @@ class Transcript(VerticalScroll, can_focus=True):
         first, num_chars = last, 0
         while first > 0 and last - first < KEPT_BLOCKS and (num_chars < MOST_CHARS or first == last):
             first -= 1
-            num_chars += len(self._messages[first].content)
+            num_chars += sum(len(message.content) for message in self._groups[first])
         self._num_hidden = first
         await self.query(EarlierLine).remove()
-        blocks = [self._block_of(message) for message in self._messages[first:last]]
+        blocks = [self._block_of(group) for group in self._groups[first:last]]
         if blocks:
             await self.mount_all(blocks, before=0 if self.children else None)
-        for block, message in zip(blocks, self._messages[first:last], strict=True):
+        for block, group in zip(blocks, self._groups[first:last], strict=True):
             if isinstance(block, AnswerBlock):
-                await block.show_stored(message)
+                await block.show_stored(group)
         await self._update_earlier_line()
 
-    def _block_of(self, message: Message) -> Widget:
+    def _block_of(self, group: Group) -> UserBlock | AnswerBlock:
+        message = group[0]
         if message.role == "user":
-            return UserBlock(message.content, tuple(attachment.name for attachment in message.attachments))
+            block = UserBlock(message.content, tuple(attachment.name for attachment in message.attachments))
+            block.message_id = message.id
+            return block
         return AnswerBlock(message.model_name, are_reasonings_folded=self.is_reasoning_folded)
 
     async def _update_earlier_line(self) -> None:
@@ -112,14 +120,16 @@ class Transcript(VerticalScroll, can_focus=True):
 
     async def sync(self, messages: Sequence[Message]) -> None:
         """What is on the screen is stored as the last of these messages; take the oldest blocks away if many."""
-        self._messages = _shown_messages(messages)
+        self._groups = grouped(messages)
         blocks = self.blocks
         if len(blocks) > MOST_BLOCKS and self.is_following:
             with self.app.batch_update():
                 for block in blocks[: len(blocks) - KEPT_BLOCKS]:
                     await block.remove()
-        num_shown = sum(isinstance(block, UserBlock | AnswerBlock) for block in self.blocks)
-        self._num_hidden = max(0, len(self._messages) - num_shown)
+        spoken = [block for block in self.blocks if isinstance(block, UserBlock | AnswerBlock)]
+        self._num_hidden = max(0, len(self._groups) - len(spoken))
+        for block, group in zip(spoken, self._groups[self._num_hidden :], strict=False):
+            block.message_id = group[-1].id
         await self._update_earlier_line()
 
     # ---- following the end
@@ -168,5 +178,14 @@ class EarlierLine(ShowMore):
         self.post_message(ShowMore.Asked())
 
 
-def _shown_messages(messages: Sequence[Message]) -> list[Message]:
-    return [message for message in messages if message.role in ("user", "assistant")]
+def grouped(messages: Sequence[Message]) -> list[Group]:
+    """Each message of the user by itself; what the model and its tools said between two of them together."""
+    groups: list[Group] = []
+    for message in messages:
+        if message.role == "system":
+            continue
+        if message.role == "user" or not groups or groups[-1][0].role == "user":
+            groups.append((message,))
+        else:
+            groups[-1] = (*groups[-1], message)
+    return groups

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from app.chat.session import ChatSession
+from app.chat.toolset import ToolSet
 from app.console import Console
 from app.environment import Environment
 from app.lines.line_base import LineState
@@ -51,9 +52,11 @@ def run_lines(locations: Locations, store: Store, tmp_path: Path) -> RunLines:
         out, err = io.StringIO(), io.StringIO()
         console = Console(out=out, err=err)
         engine = ScriptedEngine(*scripts)
-        session = ChatSession(engine, store, settings or Settings(), tmp_path / "model")
+        session = ChatSession(engine, store, settings or Settings(tools=False), tmp_path / "model")
         typed = LineInput(console.notice, io.BytesIO("".join(f"{line}\n" for line in lines).encode()))
-        chat = LineChat(LineState(session, store, locations, console, typed))
+        toolset = ToolSet(session, store)
+        toolset.apply(session.settings)
+        chat = LineChat(LineState(session, store, locations, console, typed, toolset))
         chat.check_integrity()
         status = await chat.run()
         return Said(out.getvalue(), err.getvalue(), status, engine, session)

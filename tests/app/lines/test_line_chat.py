@@ -6,7 +6,7 @@ from pathlib import Path
 from app.actions import line_actions
 from app.lines.line_input import LineInput
 from app.locations import Locations
-from app.settings import SETTING_FIELDS
+from app.settings import SETTING_FIELDS, Settings
 from app.settings_file import SettingsFile
 from app.store.conversations import Store
 from tests.app.lines.conftest import RunLines
@@ -116,3 +116,17 @@ async def test_a_line_that_is_not_utf8_is_read_and_told() -> None:
     assert await typed.read() == ""
     assert await typed.read() is None
     assert len(told) == 2
+
+
+async def test_nobody_to_ask_means_no_and_rules_decide(run_lines: RunLines, store: Store) -> None:
+    call = (Call("calculator", {"expression": "23*19"}),)
+    said = await run_lines(
+        "a", "/allow calculator", "b", "/result", "/tools", "/revoke calculator", "/tools", "/deny nothing",
+        scripts=(call, (Say("No."),), call, (Say("437."),)), settings=Settings(),
+    )  # fmt: skip
+    assert "calculator denied: The user did not allow this call." in said.err
+    assert "hotslot: calculator was denied: nobody can be asked here." in said.err
+    assert "calculator done: 437" in said.err
+    assert said.out.startswith("No.\n437.\n437\n")
+    assert said.out.count("  allowed everywhere") == 1
+    assert "There is no tool 'nothing'" in said.err

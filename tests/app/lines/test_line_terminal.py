@@ -101,3 +101,29 @@ def test_an_interrupted_script_stops_and_then_ends(tmp_path: Path) -> None:
     chat.send_signal(signal.SIGINT)
     chat.communicate(timeout=20)
     assert chat.returncode == 130
+
+
+CALL = '(Call("calculator", {"expression": "23*19"}),), (Say("Well."),)'
+
+
+@pytest.mark.parametrize(("typed", "status"), [("y", "done: 437"), ("n", "denied"), ("sure", "denied")])
+def test_the_question_before_a_call_is_answered_by_a_line(open_chat: Open, typed: str, status: str) -> None:
+    terminal = open_chat(CALL)
+    terminal.send("go\r")
+    terminal.wait_for("Allow it? y (once), n, always, never")
+    assert 'expression: "23*19"' in terminal.screen
+    terminal.send(f"{typed}\r")
+    terminal.wait_for(f"calculator {status}")
+    terminal.wait_for("Well.")
+    terminal.send("\x04")
+    assert terminal.wait_for_exit() == 0
+
+
+def test_ctrl_c_at_the_question_stops_the_answer(open_chat: Open) -> None:
+    terminal = open_chat(CALL)
+    terminal.send("go\r")
+    terminal.wait_for("Allow it?")
+    terminal.send("\x03")
+    terminal.wait_for("Stopped; what was said is kept.")
+    terminal.send("/quit\r")
+    assert terminal.wait_for_exit() == 0

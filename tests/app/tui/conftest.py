@@ -45,7 +45,7 @@ def make_app(locations: Locations, store: Store, tmp_path: Path) -> MakeApp:
         notices: tuple[str, ...] = (),
     ) -> HotslotApp:
         engine = engine or ScriptedEngine(*scripts)
-        session = ChatSession(engine, store, settings or Settings(), tmp_path / "model", conversation_id)
+        session = ChatSession(engine, store, settings or Settings(tools=False), tmp_path / "model", conversation_id)
         return HotslotApp(session, store, locations, notices)
 
     return make
@@ -75,8 +75,11 @@ async def settle(pilot: Pilot[None]) -> None:
     app = pilot.app
     assert isinstance(app, HotslotApp)
     await pilot.pause()
-    while app.chat.is_busy:
+    for _ in range(6000):
+        if not app.chat.is_busy:
+            break
         await pilot.pause(0.01)
+    assert not app.chat.is_busy, f"still busy:\n{screen_text(app)}"
     await pilot.pause()
 
 
@@ -107,6 +110,9 @@ async def until_shown(pilot: Pilot[None], text: str) -> None:
 
 async def until_open(pilot: Pilot[None], screen: type[Screen[Any]]) -> None:
     """Wait until this kind of screen is on top."""
-    while not isinstance(pilot.app.screen, screen):
+    for _ in range(1000):
+        if isinstance(pilot.app.screen, screen):
+            break
         await pilot.pause(0.01)
+    assert isinstance(pilot.app.screen, screen), f"{screen.__name__} did not open over {pilot.app.screen}"
     await pilot.pause()

@@ -2,9 +2,11 @@ from textual import events
 from textual.widgets import Markdown
 
 from app.store.conversations import Store
+from app.tui.widgets.answer_block import AnswerBlock
 from app.tui.widgets.code_block import CodeBlock
-from app.tui.widgets.message_blocks import AnswerBlock, NoticeBlock, ToolCard, UserBlock
+from app.tui.widgets.message_blocks import NoticeBlock, UserBlock
 from app.tui.widgets.reasoning import Reasoning
+from app.tui.widgets.tool_card import ToolCard
 from runtime.errors import CheckpointError
 from tests.app.tui.conftest import GatedEngine, MakeApp, say, screen_text, settle
 from tests.support.scripted_engine import HELLO, BadCall, Call, Crash, End, Hang, Refuse, Say, ScriptedEngine
@@ -220,6 +222,7 @@ async def test_refusals_limits_and_tool_calls_are_shown(make_app: MakeApp) -> No
         (Refuse(),),
         (Say("Cut"), End("length")),
         (Say("Calling."), Call("[b]search", {"q": "[/x]"}), BadCall("<tool_call>{", "bad [json]")),
+        HELLO,
     )
     async with app.run_test(size=(100, 50)) as pilot:
         await settle(pilot)
@@ -230,7 +233,7 @@ async def test_refusals_limits_and_tool_calls_are_shown(make_app: MakeApp) -> No
         await say(pilot, "3")
         shown = screen_text(app)
         assert "[b]search" in shown
-        assert '"q": "[/x]"' in shown
+        assert '[b]search(q="[/x]") not run' in shown
         assert "bad [json]" in shown
         assert len(app.chat.query(ToolCard)) == 2
 

@@ -155,7 +155,7 @@ async def test_a_long_chat_keeps_few_blocks_and_brings_earlier_ones_back(
 
 
 async def test_settings_are_generated_checked_and_saved(make_app: MakeApp, locations: Locations) -> None:
-    app = make_app()
+    app = make_app(settings=Settings())
     async with app.run_test(size=(100, 40)) as pilot:
         await settle(pilot)
         await pilot.press("ctrl+s")
