@@ -41,3 +41,7 @@ class ArchiveError(HotslotError):
 
 class OutputError(HotslotError):
     """What the answer is written to takes no more."""
+
+
+class BenchError(HotslotError):
+    """A bench of the runtime did not end with a report."""

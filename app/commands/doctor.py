@@ -50,6 +50,7 @@ def examine(context: CommandContext) -> dict[str, Any]:
         "system": platform.platform(),
         "packages": packages,
         "machine": _examine_machine(context, problems),
+        "cuda": _examine_cuda(context, problems),
         "paths": _examine_paths(context, problems),
         "terminal": _examine_terminal(context),
         "model": _examine_model(context, problems),
@@ -73,6 +74,15 @@ def _examine_machine(context: CommandContext, problems: list[str]) -> dict[str, 
         "ram_available_bytes": machine.ram_available_bytes,
         "cores": machine.num_cores,
     }
+
+
+def _examine_cuda(context: CommandContext, problems: list[str]) -> dict[str, Any]:
+    # As above.
+    from runtime.memory.cuda_checks import examine_cuda
+
+    facts = examine_cuda()
+    problems += facts.problems(is_wanted=context.settings.device == "cuda")
+    return facts.to_json()
 
 
 def _examine_paths(context: CommandContext, problems: list[str]) -> dict[str, Any]:

@@ -71,6 +71,8 @@ def parse(arguments: list[str] | None = None) -> Settings:
     parser.add_argument("--levels", default=",".join(LEVELS))
     parser.add_argument("--tiny", action="store_true", help="a tiny geometry, to see the bench run")
     found = parser.parse_args(arguments)
+    if not found.tiny and not torch.cuda.is_available():
+        sys.exit("There is no NVIDIA GPU that torch can use; --tiny runs the bench on a CPU, see `hotslot doctor`.")
     levels = cast(tuple[OverlapLevel, ...], tuple(found.levels.split(",")))
     rows = tuple(int(part) for part in found.rows.split(","))
     return Settings(

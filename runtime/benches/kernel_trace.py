@@ -12,13 +12,12 @@ import torch
 Part = Literal["experts", "copy", "ensure", "router", "combine", "dense", "attention", "delta_net", "streams", "other"]
 # The first match counts. Names of kernels in `kernels/triton_ops`, and of torch's own.
 _PARTS: tuple[tuple[str, Part], ...] = (
-    ("copy_missed", "copy"),
-    ("copy_record", "copy"),
+    ("elementwise", "other"),
+    ("memcpy", "other"),
     ("_copy_kernel", "copy"),
-    ("ensure", "ensure"),
-    ("begin_step", "ensure"),
-    ("combine", "combine"),
-    ("route", "router"),
+    ("_ensure_kernel", "ensure"),
+    ("_combine_kernel", "combine"),
+    ("_route_kernel", "router"),
     ("gate_up_kernel", "experts"),
     ("down_kernel", "experts"),
     ("expert", "experts"),

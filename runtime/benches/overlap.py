@@ -6,6 +6,7 @@ replays. Prints one JSON object.
 
 import argparse
 import json
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -24,7 +25,7 @@ from runtime.execute.streams import DecodeStreams
 from runtime.experts.store import PinnedStore
 from runtime.kernels.ops import select_ops
 
-_SHARED_MARKS = ("elementwise", "silu", "sigmoid", "shared")
+_SHARED_MARKS = ("silu", "sigmoid", "mulfunctor", "shared")
 """In names of kernels that only the shared expert launches inside a layer."""
 
 
@@ -53,6 +54,8 @@ def parse(arguments: list[str] | None = None) -> Settings:
     parser.add_argument("--policy", choices=("lru", "rule"), default="lru")
     parser.add_argument("--tiny", action="store_true", help="a tiny geometry, to see the bench run")
     found = parser.parse_args(arguments)
+    if not found.tiny and not torch.cuda.is_available():
+        sys.exit("There is no NVIDIA GPU that torch can use; --tiny runs the bench on a CPU, see `hotslot doctor`.")
     misses = tuple(int(part) for part in found.misses.split(","))
     return Settings(
         found.layers, found.slots, found.rows, misses, found.replays, found.rounds, found.policy, found.tiny
@@ -205,14 +208,9 @@ def _layer_times(kernels: list[Kernel]) -> LayerTimes | None:
     experts = [kernel for kernel in kernels if kernel.part == "experts"]
     if not (ensures and copies and routers and experts):
         return None
-    shared = [
-        kernel
-        for kernel in kernels
-        if any(mark in kernel.name.lower() for mark in _SHARED_MARKS) and kernel.begin_us >= kernels[0].begin_us
-    ]
+    shared = [kernel for kernel in kernels if any(mark in kernel.name.lower() for mark in _SHARED_MARKS)]
     copy, combine = copies[-1], kernels[-1]
-    # What follows the last combine, a norm for the next layer, comes before this layer's first product.
-    shared_end = max((kernel.end_us for kernel in shared[1:]), default=copy.begin_us)
+    shared_end = max((kernel.end_us for kernel in shared), default=copy.begin_us)
     last_end = max(kernel.end_us for kernel in kernels[:-1])
     return LayerTimes(
         copy.begin_us - ensures[-1].end_us,

@@ -159,3 +159,30 @@ class TestAsk:
         assert ended.status == 1
         assert len(ended.err.splitlines()) == 1
         assert not (tmp_path / "a.trace").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("overlap", ["--bench-slots", "48", "--replays", "2", "--rounds", "1", "--misses", "2"]),
+        ("decode", ["--layers", "4", "--bench-slots", "48", "--steps", "2", "--rounds", "1", "--rows", "1"]),
+    ],
+)
+def test_benches_of_the_runtime_run_in_a_process_of_their_own(
+    name: str, options: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """On a tiny model, so that a machine without a GPU shows that the code of a GPU runs."""
+    assert main(["bench", name, "--tiny", *options, "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    if name == "overlap":
+        (found,) = report["by_misses"]
+        assert found["bitwise_identical"]
+        assert found["misses_counted"] == 2
+    else:
+        assert set(report["policies"]) == {"lru", "rule"}
+        assert report["policies"]["lru"]["rows"]["1"]["off"]["ms_per_step"] > 0
+
+
+def test_what_a_bench_refuses_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "overlap", "--misses", "many"]) == 1
+    assert len(capsys.readouterr().err.strip().splitlines()) == 1

@@ -27,6 +27,8 @@ from app.tools.run_command import CommandLimits, run_command
 from tests.app.tools.conftest import SECRET, Workshop
 from tests.support.command_line import REPO
 
+OWN_MARK = f"HOTSLOT_COMMAND_{os.getpid()}"
+"""Other tests run commands at the same time."""
 LIMITS = CommandLimits(time_s=1.5, output_bytes=10_000, file_bytes=1 << 20)
 needs_landlock = pytest.mark.skipif(not can_confine(), reason="this kernel has no Landlock")
 
@@ -35,6 +37,7 @@ needs_landlock = pytest.mark.skipif(not can_confine(), reason="this kernel has n
 def command(request: pytest.FixtureRequest, workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> Iterator[Tool]:
     """The tool; after the test, no process it started lives."""
     monkeypatch.setattr(module, "can_confine", lambda: request.param)
+    monkeypatch.setattr(module, "_MARK", OWN_MARK)
     monkeypatch.setenv("HF_TOKEN", SECRET)
     before = set(psutil.pids())
     folders = AllowedFolders([workshop.root])
@@ -46,7 +49,7 @@ def command(request: pytest.FixtureRequest, workshop: Workshop, monkeypatch: pyt
 
 def is_ours(process: psutil.Process) -> bool:
     try:
-        return "HOTSLOT_COMMAND" in process.environ() and process.status() != psutil.STATUS_ZOMBIE
+        return OWN_MARK in process.environ() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.Error:
         return False
 
@@ -343,6 +346,7 @@ def test_commands_end_with_the_app(tmp_path: Path, how: str) -> None:
         from app.tools import run_command as module
         from app.tools.folders import AllowedFolders
         async def main():
+            module._MARK = {OWN_MARK!r}
             tool = module.run_command(AllowedFolders([Path({str(tmp_path)!r})]))
             call = {{"command": "sh -c 'setsid sleep 600 & touch started; sleep 600'"}}
             running = asyncio.ensure_future(tool.run(call, await tool.look_at(call)))

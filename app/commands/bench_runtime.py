@@ -1,0 +1,104 @@
+"""`hotslot bench overlap` and `hotslot bench decode`: run in a process of their own, which has torch and the GPU."""
+
+import argparse
+import json
+import subprocess
+import sys
+from typing import Any
+
+from app.commands.context import CommandContext
+from app.console import Console
+from app.errors import BenchError
+
+_OVERLAP_OPTIONS = {
+    "--layers": ("N", "MoE layers, 4 by default"),
+    "--bench-slots": ("N", "expert slots, 1,650 by default"),
+    "--rows": ("N", "sequences decoded together, 1 to 4"),
+    "--misses": ("N,N", "missing experts per layer and step, several to compare"),
+    "--replays": ("N", "replays of one measure"),
+    "--rounds": ("N", "rounds in which the levels take turns"),
+}
+_DECODE_OPTIONS = {
+    "--layers": ("N", "decoder layers, 48 by default"),
+    "--bench-slots": ("N", "expert slots, 1,650 by default"),
+    "--hit-rate": ("X", "share of routed experts that are resident, 0.57 by default"),
+    "--rows": ("N,N", "sequences decoded together, several to compare"),
+    "--steps": ("N", "steps of one measure"),
+    "--rounds": ("N", "rounds in which the levels take turns"),
+    "--position": ("N", "tokens before the one that is decoded"),
+    "--banks": ("N", "host banks of experts; fewer than layers are shared"),
+    "--policies": ("P,P", "of lru, rule"),
+    "--levels": ("L,L", "of off, shared, resident"),
+}
+
+
+def add_parsers(benches: Any) -> None:
+    """Both benches. Options go to the bench as they are; it refuses what it can't use."""
+    for name, help_text, options in (
+        ("overlap", "what overlap saves per MoE layer, on a GPU", _OVERLAP_OPTIONS),
+        ("decode", "a decode step at full size, and its distance to the floor, on a GPU", _DECODE_OPTIONS),
+    ):
+        parser = benches.add_parser(name, help=help_text, allow_abbrev=False)
+        for option, (metavar, option_help) in options.items():
+            parser.add_argument(option, metavar=metavar, help=option_help)
+        parser.add_argument("--tiny", action="store_true", help="a tiny model, to see the bench run; on a CPU too")
+        parser.add_argument("--json", action="store_true", help="print one JSON object")
+        parser.set_defaults(run=run, bench_options=tuple(options))
+
+
+def run(context: CommandContext, arguments: argparse.Namespace) -> int:
+    context.tell_settings_notice()
+    report = _run_bench(arguments)
+    if arguments.json:
+        context.console.print_json(report)
+    elif arguments.bench == "overlap":
+        _print_overlap(context.console, report)
+    else:
+        _print_decode(context.console, report)
+    return 0
+
+
+def _run_bench(arguments: argparse.Namespace) -> dict[str, Any]:
+    """The report of the bench's process, whose progress goes to stderr. Raises BenchError with its last line."""
+    command = [sys.executable, "-m", f"runtime.benches.{arguments.bench}"]
+    for option in arguments.bench_options:
+        value = getattr(arguments, option.removeprefix("--").replace("-", "_"))
+        if value is not None:
+            command += [option.replace("--bench-", "--"), value]
+    if arguments.tiny:
+        command.append("--tiny")
+    ended = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False)
+    if ended.returncode:
+        lines = ended.stderr.strip().splitlines() or [f"it ended with status {ended.returncode}"]
+        raise BenchError(f"The bench could not run: {lines[-1]}")
+    report: dict[str, Any] = json.loads(ended.stdout)
+    return report
+
+
+def _print_overlap(console: Console, report: dict[str, Any]) -> None:
+    """A row per number of misses: microseconds per layer at every level, and what is saved."""
+    levels = list(report["by_misses"][0]["us_per_layer"])
+    rows = [
+        ("misses", *(f"{level}, us" for level in levels), *(f"saved by {level}" for level in levels[1:]), "same bits")
+    ]
+    for result in report["by_misses"]:
+        saved = result.get("saved_us_per_layer", {})
+        times = [f"{result['us_per_layer'][level]:.1f}" for level in levels]
+        times += [f"{saved[level]:.1f}" for level in levels[1:]]
+        rows.append((f"{result['misses_counted']:.1f}", *times, "yes" if result["bitwise_identical"] else "NO"))
+    console.print_table(rows, right=range(len(rows[0]) - 1))
+    console.notice(f"{report['device']}: {report['geometry']['layers']} layers, {report['slots']} slots, per MoE layer")
+
+
+def _print_decode(console: Console, report: dict[str, Any]) -> None:
+    """A row per policy, number of rows and level."""
+    rows = [("policy", "rows", "overlap", "ms", "tok/s", "hit rate", "of floor")]
+    for policy, found in report["policies"].items():
+        for num_rows, by_level in found["rows"].items():
+            for level, arm in by_level.items():
+                ratio = f"{arm['ratio_to_floor']:.2f}" if "ratio_to_floor" in arm else "-"
+                figures = (f"{arm['ms_per_step']:.2f}", f"{arm['tok_s']:.1f}", f"{arm['hit_rate']:.1%}", ratio)
+                rows.append((policy, num_rows, level, *figures))
+    console.print_table(rows, right=(1, 3, 4, 5, 6))
+    shared = f", {report['host_banks']} host banks shared by all layers" if report["host_banks_are_shared"] else ""
+    console.notice(f"{report['device']}: {report['layers']} layers of random weights, {report['slots']} slots{shared}")
