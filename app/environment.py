@@ -45,3 +45,9 @@ def command_variables(variables: Mapping[str, str] | None = None) -> dict[str, s
     found = [entry for entry in values.get("PATH", _USUAL_PATH).split(":") if entry.startswith("/")]
     quiet = {"TERM": "dumb", "NO_COLOR": "1", "PAGER": "cat", "GIT_PAGER": "cat", "GIT_TERMINAL_PROMPT": "0"}
     return passed | quiet | {"PATH": ":".join(found) or _USUAL_PATH}
+
+
+def reader_variables(variables: Mapping[str, str] | None = None) -> dict[str, str]:
+    """What the process that reads documents needs to start: where the system finds this Python's libraries."""
+    values = os.environ if variables is None else variables
+    return {name: values[name] for name in ("LD_LIBRARY_PATH",) if name in values}

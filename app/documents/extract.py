@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from app.documents.limits import MAX_EXTRACTED_CHARS, MAX_UNPACKED_BYTES, MEMORY_LIMIT_BYTES, TIME_LIMIT_S
+from app.environment import reader_variables
 from app.errors import AttachmentError
 from app.messages import PAGE_BREAK, DocumentKind
 from app.sanitize import clean, clean_line
@@ -97,7 +98,7 @@ def _run_reader(data: bytes, form: Form, name: str) -> tuple[dict[str, object], 
 def _reader_environment() -> dict[str, str]:
     """Where to import from, and nothing else of this process."""
     packages = [str(Path(__file__).resolve().parents[2]), *filter(None, sys.path)]
-    return {"PYTHONPATH": os.pathsep.join(packages), "OPENBLAS_NUM_THREADS": "1"}
+    return reader_variables() | {"PYTHONPATH": os.pathsep.join(packages)}
 
 
 def _cause(status: int) -> str:

@@ -2,8 +2,10 @@
 a second question computes little more than itself.
 """
 
+import json
 from collections.abc import AsyncIterator
 from contextlib import aclosing
+from pathlib import Path
 
 import pytest
 
@@ -17,6 +19,7 @@ from app.locations import DEMO_MODEL, asset_path
 from app.messages import Attachment
 from app.settings import Settings
 from app.store.conversations import Store
+from tests.support.command_line import run_hotslot
 from tests.support.documents import make_docx, make_pdf
 
 TOWN = (
@@ -93,6 +96,17 @@ async def test_answers_cite_pages_and_the_document_is_read_once(session: ChatSes
         if is_right(session, fact):
             right.append(question)
     assert right, [message.content for message in session.messages[1::2]]
+
+
+def test_the_command_line_reads_a_document(tmp_path: Path) -> None:
+    (tmp_path / "town.pdf").write_bytes(make_pdf(TOWN))
+    options = ["--no-think", "--temperature", "0", "--max-tokens", "40", "--json"]
+    ended = run_hotslot("ask", *options, "--file", str(tmp_path / "town.pdf"), "How long is the pool?")
+    answer = json.loads(ended.out)
+    assert (ended.status, ended.is_clean) == (0, True)
+    assert "town.pdf: read whole, " in ended.err
+    assert answer["usage"]["prompt_tokens"] > 400
+    assert answer["text"]
 
 
 async def test_a_document_larger_than_the_context_is_searched(session: ChatSession) -> None:

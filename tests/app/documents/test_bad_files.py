@@ -175,7 +175,8 @@ def test_a_slow_reader_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_readers_are_strangers_to_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """No variable, no thread of it matters to a reader; several run at once."""
     monkeypatch.setenv("HF_TOKEN", "secret")
-    assert "HF_TOKEN" not in extract_module._reader_environment()
+    monkeypatch.setenv("LD_LIBRARY_PATH", "/opt/lib")
+    assert extract_module._reader_environment().keys() == {"PYTHONPATH", "LD_LIBRARY_PATH"}
     texts: list[str] = []
     data = make_pdf(["Words."])
     threads = [threading.Thread(target=lambda: texts.append(extract(data, "pdf", "a").text)) for _ in range(3)]
