@@ -16,6 +16,7 @@ import triton.language as tl
 from torch import Tensor
 
 from runtime.kernels.triton_ops.narrow_floats import E4M3_SCALE, dot_word, e4m3_small
+from runtime.kernels.triton_ops.rows import check_aligned, check_contiguous
 from runtime.record import FP8_BLOCK, NVFP4_GROUP, RecordLayout
 
 _PLAIN_TYPES = {"bf16": tl.bfloat16, "fp16": tl.float16, "fp32": tl.float32}
@@ -421,10 +422,12 @@ def expert_rows(
 
     A route whose slot is negative, or whose kind (integers [R, k]) is not `wanted`, is not computed: its row of `out`
     stays as it is. pool is uint8 [slots, record_bytes], each slot contiguous and 16-byte aligned. Raises ValueError for
-    NVFP4 widths that are no multiple of 16.
+    NVFP4 widths that are no multiple of 16, and for strides and alignments that the kernel does not take.
     """
     if layout.expert_format == "nvfp4" and (layout.hidden % NVFP4_GROUP or layout.intermediate % NVFP4_GROUP):
         raise ValueError(f"NVFP4 experts of {layout.hidden} x {layout.intermediate}: the kernel needs multiples of 16")
+    check_aligned(pool=pool)
+    check_contiguous(slots=slots, hidden=hidden)
     if out is None:
         out = torch.empty(*slots.shape, layout.hidden, dtype=torch.float32, device=hidden.device)
     activated = torch.empty(slots.numel(), layout.intermediate, dtype=torch.float32, device=hidden.device)

@@ -6,6 +6,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from runtime.kernels.triton_ops.rows import check_contiguous
+
 _BELOW_ALL = -(2**31)
 _COMBINE_BLOCK = 128
 """Outputs per program: one to a thread, whose loads are all under way at once."""
@@ -87,8 +89,9 @@ def _route_kernel(
 def route(logits: Tensor, num_routed: int, renormalises: bool) -> tuple[Tensor, Tensor]:
     """Expert ids int64 [N, k] in falling order of logit, equal logits by rising id, and weights fp32 [N, k].
 
-    logits [N, E], contiguous, fp32 or narrower.
+    logits [N, E], contiguous, fp32 or narrower. Raises ValueError for strided ones.
     """
+    check_contiguous(logits=logits)
     num_rows, num_experts = logits.shape
     ids = torch.empty(num_rows, num_routed, dtype=torch.int64, device=logits.device)
     weights = torch.empty(num_rows, num_routed, dtype=torch.float32, device=logits.device)
@@ -136,6 +139,7 @@ def combine_routes(rows: Tensor, weights: Tensor, shared: Tensor | None = None) 
 
     rows fp32 [N, k, H], weights fp32 [N, k] and shared [N, H], all contiguous.
     """
+    check_contiguous(rows=rows, weights=weights, **({} if shared is None else {"shared": shared}))
     num_rows, num_routed, hidden = rows.shape
     output = torch.empty(num_rows, hidden, dtype=torch.float32, device=rows.device)
     _combine_kernel[(triton.cdiv(hidden, _COMBINE_BLOCK), num_rows)](

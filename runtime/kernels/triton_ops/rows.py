@@ -44,6 +44,13 @@ def check_aligned(**tensors: Tensor) -> None:
             raise ValueError(f"{name} must start every row at a multiple of {VECTOR_BYTES} bytes")
 
 
+def check_contiguous(**tensors: Tensor) -> None:
+    """Raises ValueError naming the tensor that has gaps or another order."""
+    for name, tensor in tensors.items():
+        if not tensor.is_contiguous():
+            raise ValueError(f"{name} must be contiguous, its strides are {tensor.stride()} for {tuple(tensor.shape)}")
+
+
 @triton.jit
 def row_sum(values, axis: tl.constexpr):
     """The sum of one row's values: a tree fixed by the constants of the kernel."""

@@ -14,6 +14,7 @@ import triton.language as tl
 from torch import Tensor
 
 from runtime.kernels.torch_ops.slots import SlotState, begin_step
+from runtime.kernels.triton_ops.rows import check_aligned, check_contiguous
 from runtime.rule_numbers import (
     BETA,
     DECAY_SHIFT,
@@ -162,7 +163,8 @@ def _take_lowest(keys, num_wanted, ranks):
     return taken
 
 
-@triton.jit
+# One binary for all layers.
+@triton.jit(do_not_specialize=["layer", "bytes_per_miss"])
 def _ensure_kernel(
     ids_ptr,
     logits_ptr,
@@ -313,6 +315,7 @@ def ensure(
     expert_ids int64 [R, k], router_logits fp32 [R, E]; `policy` is lru or rule. Leaves the work list of `copy_missed`
     in the state. Raises ValueError for more slots than a key can number.
     """
+    check_contiguous(expert_ids=expert_ids, router_logits=router_logits)
     (num_layers, num_experts), num_slots = state.slot_of.shape, state.owner.numel()
     if num_slots > 1 << SLOT_BITS:
         raise ValueError(f"{num_slots} slots: the kernel numbers {1 << SLOT_BITS}")
@@ -367,9 +370,11 @@ def copy_missed(state: SlotState, bank: Tensor, pool: Tensor, cut: CopyCut = DEF
     The bank is host memory that the device can read (pinned), or device memory. Raises ValueError for records or slots
     that are no multiple of 16 bytes.
     """
-    record_bytes, slot_bytes = bank.stride(0), pool.stride(0)
-    if record_bytes % 16 or slot_bytes % 16:
-        raise ValueError(f"records of {record_bytes} and slots of {slot_bytes} bytes are copied by 16 bytes")
+    check_contiguous(bank=bank)
+    record_bytes, slot_bytes = bank.shape[1], pool.stride(0)
+    if record_bytes % 16:
+        raise ValueError(f"records of {record_bytes} bytes are not copied: 16 at a time are")
+    check_aligned(pool=pool)
     _copy_kernel[(cut.num_blocks,)](
         bank.view(torch.int32),
         pool.view(torch.int32),

@@ -59,3 +59,12 @@ def test_odd_record_sizes_are_refused(device: torch.device) -> None:
     state = SlotState.empty(1, 5, 6, 5, device)
     with pytest.raises(ValueError, match="records of 24"):
         slots.copy_missed(state, torch.empty(5, 24, dtype=torch.uint8), torch.empty(6, 32, dtype=torch.uint8))
+    with pytest.raises(ValueError, match="pool must start every row"):
+        slots.copy_missed(state, torch.empty(5, 16, dtype=torch.uint8), torch.empty(6, 24, dtype=torch.uint8))
+
+
+def test_strided_routing_is_refused(device: torch.device) -> None:
+    state = SlotState.empty(1, 4, 4, 2, device)
+    logits = torch.zeros(4, 2, device=device).t()
+    with pytest.raises(ValueError, match="router_logits must be contiguous"):
+        slots.ensure(state, "rule", 0, torch.zeros(2, 2, dtype=torch.int64, device=device), logits, 1)
