@@ -25,7 +25,7 @@ class SideJobs:
     """`on_title_changed` is called when the open conversation has got a new name."""
 
     def __init__(self, side_calls: SideCalls, transcript: Transcript, starter: EngineStarter) -> None:
-        self.on_title_changed: Callable[[], None] | None = None
+        self.on_title_changed: Callable[[], object] | None = None
         self._side_calls = side_calls
         self._transcript = transcript
         self._starter = starter

@@ -50,6 +50,9 @@ class ChatScreen(ModelControls, CopyControls, AttachControls, ConversationContro
             self.inbox = inbox
             self.view = view
 
+    class TitleChanged(TextualMessage):
+        """A side call has named the open conversation."""
+
     def __init__(
         self,
         session: ChatSession,
@@ -87,6 +90,7 @@ class ChatScreen(ModelControls, CopyControls, AttachControls, ConversationContro
     async def on_mount(self) -> None:
         self.apply_tools()
         self.prompt.focus()
+        self.session.side_jobs.on_title_changed = lambda: self.post_message(self.TitleChanged())
         self.status.model = self.session.model_path.name
         await self.show_conversation()
         for notice in self._notices:
@@ -127,6 +131,10 @@ class ChatScreen(ModelControls, CopyControls, AttachControls, ConversationContro
         elif self.queue.texts:
             hints.append("Enter sends the queued message")
         self.prompt.border_subtitle = Content(" · ".join(hints)) if hints else None
+
+    @on(TitleChanged)
+    def title_changed(self) -> None:
+        self.show_title()
 
     # ---- sending
 

@@ -43,9 +43,11 @@ def make_app(locations: Locations, store: Store, tmp_path: Path) -> MakeApp:
         settings: Settings | None = None,
         conversation_id: str | None = None,
         notices: tuple[str, ...] = (),
+        names_chats: bool = False,
     ) -> HotslotApp:
         engine = engine or ScriptedEngine(*scripts)
-        session = ChatSession(engine, store, settings or Settings(tools=False), tmp_path / "model", conversation_id)
+        settings = settings or Settings(tools=False)
+        session = ChatSession(engine, store, settings, tmp_path / "model", conversation_id, names_chats)
         return HotslotApp(session, store, locations, notices)
 
     return make

@@ -33,6 +33,18 @@ async def test_a_message_gets_a_streamed_answer_that_is_stored(make_app: MakeApp
     assert [message.content for message in store.branch(conversation.head_id)] == ["Good morning", "Hello there.\n"]
 
 
+async def test_a_side_call_names_the_chat(make_app: MakeApp) -> None:
+    engine = ScriptedEngine(HELLO)
+    engine.side_scripts = [(Say("Morning greetings"),)]
+    app = make_app(engine=engine, names_chats=True)
+    async with app.run_test(size=(100, 30)) as pilot:
+        await settle(pilot)
+        await say(pilot, "Good day to you")
+        await app.chat.session.side_calls.settle()
+        await pilot.pause()
+        assert app.chat.prompt.border_title == "Morning greetings"
+
+
 async def test_reasoning_is_folded_and_opens(make_app: MakeApp) -> None:
     app = make_app(HELLO)
     async with app.run_test(size=(100, 30)) as pilot:
