@@ -29,6 +29,9 @@ from app.store.conversations import Store
 from app.tools.calculator import calculator
 from app.tools.registry import Arguments, Scope, Tool, ToolError, text_schema
 from runtime.protocol import ToolCall
+from runtime.text.output_parser import CLOSE_CALL, OPEN_CALL, MalformedCall, OutputParser
+from runtime.text.output_parser import Call as ParsedCall
+from runtime.text.tool_call_syntax import ToolStyle
 from tests.support.scripted_engine import BadCall, Call, Crash, End, Hang, Refuse, Say, ScriptedEngine
 from tests.support.tool_sessions import echo_tool, outcomes, say, session_with
 
@@ -365,3 +368,47 @@ async def test_regenerate_answers_the_users_message_again() -> None:
         pass
     assert roles(session) == ["user", "assistant"]
     assert len(engine.requests[-1].messages) == 1
+
+
+XML = (
+    "", "\n", "text", "<function=echo>", "<function=>\n</function>", "<function=echo>\n</function>",
+    "<function=echo>\n<parameter=text>\nx\n</function>", "<function=echo>\n<parameter=>\nx\n</parameter>\n</function>",
+    "<function=echo>\n<parameter=text>\nx\n</parameter>\n<parameter=text>\ny\n</parameter>\n</function>",
+    "<function=echo>\nx\n</function>", "<function=nope>\n</function>",
+    "<function=echo>\n<parameter=other>\nx\n</parameter>\n</function>",
+    "<function=echo>\n<parameter=text>\nx\n</parameter>\n</function>\nmore",
+    "</function>", "<parameter=text>x</parameter>",
+    '{"name": "echo", "arguments": {"text": "x"}}', "<function=echo\n>", "<function=" + "e" * 10_000 + ">\n</function>",
+    "<function=echo>" * 200, "\0\x1b[2J\u202e",
+)  # fmt: skip
+HERMES = (
+    "{", "[]", "null", "1", '"echo"', "{}", '{"name": ""}', '{"name": null}', '{"name": ["echo"]}', '{"name": "echo"}',
+    '{"name": "echo", "arguments": 1}', '{"name": "echo", "arguments": []}', '{"name": "echo", "arguments": "{"}',
+    '{"name": "echo", "parameters": {}}', '{"name": "echo", "arguments": {"text": NaN}}', "{'name': 'echo'}",
+    '{"name": "echo", "arguments": {"text": "x"}', '{"name": "echo", "name": "echo"}',
+    '{"name": "nope", "arguments": {}}', '{"name": "echo", "arguments": ' + "[" * 5000, "<function=echo>\n</function>",
+    '{"name": "echo", "arguments": {"text": 1e999}}',
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("style", "bodies"), [("xml", XML), ("hermes", HERMES)])
+async def test_what_the_engine_makes_of_bad_calls_never_ends_the_conversation(
+    style: ToolStyle, bodies: tuple[str, ...]
+) -> None:
+    """The same as a model's text goes through the engine's own reading of calls."""
+    schema = echo_tool().schema
+    engine = ScriptedEngine(DONE)
+    session = session_with(engine)
+    for body in bodies:
+        parser = OutputParser(style, [schema], opens_reasoning=False)
+        parts = [*parser.push("", OPEN_CALL), *parser.push(body), *parser.push("", CLOSE_CALL), *parser.finish()]
+        (part,) = parts
+        step = BadCall(part.raw, part.reason) if isinstance(part, MalformedCall) else None
+        step = Call(part.call.name, part.call.arguments) if isinstance(part, ParsedCall) else step
+        assert step is not None
+        engine.scripts = [(step,), DONE]
+        events = await say(session, "go")
+        assert ends(events)[0].outcome == "stop"
+        error = engine.requests[-1].messages[-1]
+        assert (error.role, error.content[:7]) == ("tool", "Error: "), body
+    assert len(XML) + len(HERMES) > 40
