@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from app.chat.events import (
+    NoticeShown,
     PermissionAnswer,
     PermissionAsked,
     ToolCallEnded,
@@ -21,7 +22,7 @@ from app.chat.events import (
     TurnEvent,
 )
 from app.chat.turn import Answer
-from app.errors import HotslotError, SideCallError
+from app.errors import HotslotError, SideCallError, StoreError
 from app.messages import ToolStatus
 from app.sanitize import clean, clean_line
 from app.tools.arguments import check_arguments
@@ -132,7 +133,9 @@ class ToolRounds:
             verdict = await self._wait(permissions.run(permissions.verdict, *asked))
             if verdict == "ask":
                 yield self._ask(call_id, call, tool, scope)
-                verdict = await self._answered(call_id, scope)
+                verdict, notice = await self._answered(call_id, scope)
+                if notice:
+                    yield NoticeShown(notice)
             if verdict == "allow":
                 began_s = time.monotonic()
                 yield ToolCallStarted(call_id, call)
@@ -177,15 +180,18 @@ class ToolRounds:
         folder, diff = clean_line(scope.folder), clean(scope.diff)
         return PermissionAsked(call_id, call, scope.permission, tool.risk, folder, diff, scopes, scope.note)
 
-    async def _answered(self, call_id: str, scope: Scope) -> Decision:
-        """What the user decides, remembered where that is wished."""
+    async def _answered(self, call_id: str, scope: Scope) -> tuple[Decision, str]:
+        """What the user decides, remembered where that is wished; and a line where it could not be."""
         answer = await self._wait(self._questions[call_id])
         decision: Decision = "allow" if answer.is_allowed else "deny"
         if answer.scope != "once":
             folder = scope.folder if answer.scope == "folder" else ""
             permissions = self._toolbox.permissions
-            await permissions.run(permissions.remember, scope.permission, folder, decision)
-        return decision
+            try:
+                await permissions.run(permissions.remember, scope.permission, folder, decision)
+            except StoreError as error:
+                return decision, f"{error} This decision holds once."
+        return decision, ""
 
     async def _readable(self, call: ToolCall, text: str) -> str:
         """The result as the model reads it: all of it, less of it, or its beginning."""

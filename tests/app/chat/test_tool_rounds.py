@@ -25,6 +25,7 @@ from app.chat.tool_rounds import (
     MAX_ROUNDS,
     MAX_SAME_CALLS,
 )
+from app.errors import StoreError
 from app.store.conversations import Store
 from app.tools.calculator import calculator
 from app.tools.registry import Arguments, Scope, Tool, ToolError, text_schema
@@ -412,3 +413,19 @@ async def test_what_the_engine_makes_of_bad_calls_never_ends_the_conversation(
         error = engine.requests[-1].messages[-1]
         assert (error.role, error.content[:7]) == ("tool", "Error: "), body
     assert len(XML) + len(HERMES) > 40
+
+
+async def test_decision_that_can_not_be_kept_holds_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Store.open(tmp_path / "db")
+    session = session_with(ScriptedEngine((Call("echo", {"text": "a"}),), DONE), otherwise="ask", store=store)
+    assert session.toolbox is not None
+
+    def fail(*_: object) -> None:
+        raise StoreError("The disk is full; free some space.")
+
+    monkeypatch.setattr(session.toolbox.permissions, "remember", fail)
+    events = await say(session, "go", lambda _: PermissionAnswer(True, "always"))
+    assert outcomes(events) == [("done", "a")]
+    assert "The disk is full; free some space. This decision holds once." in [
+        event.text for event in events if isinstance(event, NoticeShown)
+    ]
