@@ -91,8 +91,10 @@ def flagship(device: torch.device) -> Slots:
     return random_slots("nvfp4", HIDDEN, INTERMEDIATE, 24, device)
 
 
-@pytest.mark.parametrize("widths", WIDTHS, ids=str)
-@pytest.mark.parametrize("fmt", ["nvfp4", "fp8", "bf16", "fp16", "fp32"])
+CASES = [*(("nvfp4", widths) for widths in WIDTHS), *((fmt, WIDTHS[-1]) for fmt in ("fp8", "bf16", "fp16", "fp32"))]
+
+
+@pytest.mark.parametrize(("fmt", "widths"), CASES, ids=str)
 def test_experts_are_right(fmt: str, widths: tuple[int, int], device: torch.device) -> None:
     experts = random_slots(fmt, *widths, 6, device)
     for num_rows in (1, 2, 3, 4):
@@ -107,7 +109,7 @@ def test_every_cut_gives_the_same_bits(flagship: Slots, device: torch.device) ->
     hidden = torch.randn(2, HIDDEN, device=device)
     slot_ids = torch.randint(0, 24, (2, NUM_CHOICES), dtype=torch.int32, device=device)
     expected = expert_rows(flagship.layout, flagship.pool, slot_ids, hidden)
-    tunings = [*(Tuning(gate_up=cut) for cut in GATE_UP_CUTS), *(Tuning(down=cut) for cut in DOWN_CUTS)]
+    tunings = [Tuning(gate_up, down) for gate_up, down in zip(GATE_UP_CUTS, DOWN_CUTS, strict=False)][::5]
     for tuning in tunings:
         result = expert_rows(flagship.layout, flagship.pool, slot_ids, hidden, tuning=tuning)
         assert torch.equal(result, expected), tuning
@@ -152,18 +154,16 @@ def test_routes_are_those_of_a_stable_sort(num_experts: int, device: torch.devic
         assert distance(router.combine_routes(rows, weights, shared), combined) < 1e-6
 
 
-@pytest.mark.timeout(900)
-@pytest.mark.parametrize(
-    "shape", [SlotShape(4, 512, 10, 1650), SlotShape(3, 512, 10, 57), SlotShape(2, 64, 8, 90)], ids=str
-)
 @pytest.mark.parametrize("policy", ["lru", "rule"])
-def test_ensure_takes_the_victims_of_the_slot_cache(policy: str, shape: SlotShape, device: torch.device) -> None:
-    SideBySide(slots, policy, shape, device, seed=torch.initial_seed() % 2**32).run(20_000 // shape.num_layers)
+def test_ensure_takes_the_victims_of_the_slot_cache(policy: str, device: torch.device) -> None:
+    """20,000 calls over a few layers."""
+    SideBySide(slots, policy, SlotShape(4, 512, 10, 230), device, seed=torch.initial_seed() % 2**32).run(5_000)
 
 
 @pytest.mark.parametrize("policy", ["lru", "rule"])
-def test_ensure_of_very_many_slots(policy: str, device: torch.device) -> None:
-    SideBySide(slots, policy, SlotShape(48, 512, 10, 20_000), device, seed=1).run(60)
+@pytest.mark.parametrize("shape", [SlotShape(48, 512, 10, 1650), SlotShape(48, 512, 10, 20_000, 1)], ids=str)
+def test_ensure_of_the_flagship(policy: str, shape: SlotShape, device: torch.device) -> None:
+    SideBySide(slots, policy, shape, device, seed=1).run(20)
 
 
 @pytest.mark.parametrize("is_registered", [False, True])

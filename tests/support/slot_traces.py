@@ -5,12 +5,16 @@ from types import ModuleType
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from runtime.experts.policy import make_policy
 from runtime.experts.slot_cache import SlotCache
 from runtime.kernels.torch_ops.slots import SlotState
 
 RECORD_BYTES = 100
+_STEPS_AT_ONCE = 64
+_PAUSES, _SHARES = (0, 70, 17_000), (0.97, 0.02, 0.01)
+"""Steps in which nothing runs, for the cap of ages and the decay of counts."""
 
 
 @dataclass(frozen=True)
@@ -20,6 +24,18 @@ class SlotShape:
     num_choices: int
     num_slots: int
     most_rows: int = 4
+
+
+@dataclass(frozen=True)
+class _Call:
+    """What the slot cache did, and what the device said, unread until it is compared."""
+
+    missed: tuple[tuple[int, int], ...]
+    slots: np.ndarray
+    kinds: np.ndarray
+    device_missed: tuple[Tensor, Tensor, Tensor]
+    device_slots: Tensor
+    device_kinds: Tensor
 
 
 class SideBySide:
@@ -36,19 +52,27 @@ class SideBySide:
         most_routes = shape.most_rows * shape.num_choices
         self.state = SlotState.empty(shape.num_layers, shape.num_experts, shape.num_slots, most_routes, device)
         self._bias = self._rng.normal(size=(shape.num_layers, shape.num_experts)) * 2
+        self._calls: list[_Call] = []
 
     def run(self, num_steps: int) -> None:
-        for _ in range(num_steps):
-            # Now and then long pauses, for the cap of ages and the decay of counts.
-            for _ in range(int(self._rng.choice([1, 70, 17_000], p=[0.97, 0.02, 0.01]))):
-                self.cache.begin_step()
-                self._ops.begin_step(self.state)
-            num_rows = int(self._rng.integers(1, self._shape.most_rows + 1))
-            for layer in range(self._shape.num_layers):
-                self._ensure(layer, num_rows)
-        self._compare_ends()
+        """Decode steps of 1 to `most_rows` rows. The device is read after many, since every reading waits for it."""
+        for first in range(0, num_steps, _STEPS_AT_ONCE):
+            for _ in range(min(_STEPS_AT_ONCE, num_steps - first)):
+                self.begin_step()
+                num_rows = int(self._rng.integers(1, self._shape.most_rows + 1))
+                for layer in range(self._shape.num_layers):
+                    self.ensure(layer, num_rows)
+            self.compare()
 
-    def _ensure(self, layer: int, num_rows: int) -> None:
+    def begin_step(self) -> None:
+        """One step, and now and then a long pause before it."""
+        pause = int(self._rng.choice(_PAUSES, p=_SHARES))
+        for _ in range(pause + 1):
+            self.cache.begin_step()
+        self.state.tok.add_(pause)
+        self._ops.begin_step(self.state)
+
+    def ensure(self, layer: int, num_rows: int) -> None:
         ids, logits = self._route(layer, num_rows)
         was_resident = self.cache.slots_of(layer, ids) >= 0
         plan = self.cache.ensure(layer, ids, logits)
@@ -56,22 +80,18 @@ class SideBySide:
             self.state, self._policy, layer,
             torch.from_numpy(ids).to(self._device), torch.from_numpy(logits).to(self._device), RECORD_BYTES,
         )  # fmt: skip
-        num_missed = int(self.state.num_missed)
-        missed = zip(
-            self.state.missed_experts[:num_missed].tolist(), self.state.missed_slots[:num_missed].tolist(), strict=True
-        )
-        assert tuple(missed) == plan.missed
-        assert slots.tolist() == plan.slots.tolist()
-        assert kinds.tolist() == (~was_resident).astype(int).tolist()
+        state = self.state
+        missed = (state.num_missed.clone(), state.missed_experts.clone(), state.missed_slots.clone())
+        self._calls.append(_Call(plan.missed, plan.slots, ~was_resident, missed, slots, kinds))
 
-    def _route(self, layer: int, num_rows: int) -> tuple[np.ndarray, np.ndarray]:
-        """Logits on a grid, so that equal ones and exact distances of 0.25 occur; rows often agree."""
-        noise = self._rng.normal(size=(num_rows, self._shape.num_experts))
-        logits = (np.round((self._bias[layer] + noise) * 16) / 16).astype(np.float32)
-        ids = np.argsort(-logits, axis=1, kind="stable")[:, : self._shape.num_choices]
-        return np.ascontiguousarray(ids).astype(np.int64), logits
-
-    def _compare_ends(self) -> None:
+    def compare(self) -> None:
+        """All calls since the last comparison, and where both ended."""
+        for call in self._calls:
+            num_missed, experts, slots = (tensor.tolist() for tensor in call.device_missed)
+            assert tuple(zip(experts, slots, strict=True))[: num_missed[0]] == call.missed
+            assert call.device_slots.tolist() == call.slots.tolist()
+            assert call.device_kinds.tolist() == call.kinds.astype(int).tolist()
+        self._calls.clear()
         owners = np.full(self._shape.num_slots, -1)
         slot_of = np.full((self._shape.num_layers, self._shape.num_experts), -1)
         for layer, expert, slot in self.cache.residents():
@@ -81,3 +101,10 @@ class SideBySide:
         assert self.state.slot_of.tolist() == slot_of.tolist()
         counted = self.cache.counters
         assert self.state.counters.tolist() == [counted.num_routed, counted.num_missed, counted.num_missed_bytes]
+
+    def _route(self, layer: int, num_rows: int) -> tuple[np.ndarray, np.ndarray]:
+        """Logits on a grid, so that equal ones and exact distances of 0.25 occur; rows often agree."""
+        noise = self._rng.standard_normal((num_rows, self._shape.num_experts))
+        logits = (np.round((self._bias[layer] + noise) * 16) / 16).astype(np.float32)
+        ids = np.argsort(-logits, axis=1, kind="stable")[:, : self._shape.num_choices]
+        return np.ascontiguousarray(ids).astype(np.int64), logits

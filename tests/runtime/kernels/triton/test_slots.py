@@ -25,11 +25,10 @@ def test_slots_that_take_turns(policy: str, device: torch.device, monkeypatch: p
 def test_a_layer_that_runs_twice_in_a_step_pins_what_it_routes_now(device: torch.device) -> None:
     for policy in ("lru", "rule"):
         both = SideBySide(slots, policy, SlotShape(1, 9, 4, 4, most_rows=1), device, seed=7)
-        both.cache.begin_step()
-        slots.begin_step(both.state)
+        both.begin_step()
         for _ in range(8):
-            both._ensure(0, 1)
-        both._compare_ends()
+            both.ensure(0, 1)
+        both.compare()
 
 
 def test_too_many_slots_are_refused(device: torch.device) -> None:
