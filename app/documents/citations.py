@@ -1,11 +1,12 @@
 """Citations in an answer, `[p.3]` or `[line 12]`, and the passage of a document that each one names.
 
-An answer may quote more or less exactly: what is shown of the document is always the document's own text.
+An answer may quote more or less exactly: what is shown of the document is always the document's own text. One that
+quotes exactly and names the wrong place is shown where its words stand, and the passage says so.
 """
 
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from app.documents.blocks import blocks_of
@@ -17,6 +18,8 @@ _CITATION = re.compile(
     re.IGNORECASE,
 )
 _QUOTE = re.compile(r"[\"“„«]([^\"“”„«»]{3,})[\"”»]")
+_LEAST_QUOTE_CHARS = 12
+"""Of words that are looked for where nobody pointed: shorter ones stand anywhere."""
 _REACH_CHARS = 600
 """A citation belongs to what the answer says up to here before it."""
 
@@ -36,13 +39,15 @@ class Citation:
 class CitedPassage:
     """What a citation names: `excerpt` is the document's own text, without marks.
 
-    `quote` is what the answer quotes word for word from it, '' where it quotes nothing or not exactly.
+    `quote` is what the answer says word for word as it stands there, in quotation marks or not; '' where it says nothing
+    so. `is_elsewhere`: the citation names another place, which has no such words.
     """
 
     document: Attachment
     passage: Passage
     excerpt: str
     quote: str
+    is_elsewhere: bool = False
 
     @property
     def place(self) -> str:
@@ -56,23 +61,26 @@ def find_citations(answer: str) -> tuple[Citation, ...]:
 
 
 def resolve(citation: Citation, answer: str, documents: Sequence[Attachment]) -> CitedPassage | None:
-    """The passage that a citation of this answer names; None where no document has such a place.
+    """The passage that a citation of this answer names; None where no document has such a place or such words.
 
     `documents` are those of the conversation, the oldest first. Of several with that place it is the one that the
-    answer quotes, else the one with most of its words, else the latest.
+    answer quotes, else the one with most of its words, else the latest. Takes a second for 16 MiB.
     """
     said = _said_before(citation, answer)
-    quotes = [_plain(quote) for quote in _QUOTE.findall(said)]
-    found = [passage for document in _unique(documents) for passage in _places(citation, document)]
-    if not found:
+    quotes = _quotes(said)
+    known = _unique(documents)
+    named = [place for document in known for place in _places(citation, document)]
+    for is_elsewhere, places in ((False, reversed(named)), (True, _quoted_places(quotes, known[::-1]))):
+        for document, passage in places:
+            text = _plain(_text(document, passage))
+            quote = next((quote for quote in quotes if quote in text), "")
+            if quote:
+                return CitedPassage(document, passage, _text(document, passage), quote, is_elsewhere)
+    if not named:
         return None
     words = _words(said)
-    document, passage = max(
-        reversed(found), key=lambda one: (_has_quote(one[0], one[1], quotes), len(words & _words(_text(*one))))
-    )
-    text = _text(document, passage)
-    quote = next((quote for quote in reversed(quotes) if quote in _plain(text)), "")
-    return CitedPassage(document, passage, text, quote)
+    document, passage = max(reversed(named), key=lambda place: len(words & _words(_text(*place))))
+    return CitedPassage(document, passage, _text(document, passage), "")
 
 
 def _to_citation(found: re.Match[str]) -> Citation:
@@ -116,9 +124,21 @@ def _text(document: Attachment, passage: Passage) -> str:
     return "\n".join(block.text for block in blocks_of(document)[passage.first : passage.end])
 
 
-def _has_quote(document: Attachment, passage: Passage, quotes: Sequence[str]) -> bool:
-    text = _plain(_text(document, passage))
-    return any(quote in text for quote in quotes)
+def _quotes(said: str) -> list[str]:
+    """What may stand in a document word for word: what is quoted, the last first, then the last sentence itself."""
+    quoted = [_plain(quote) for quote in reversed(_QUOTE.findall(said))]
+    sentence = re.split(r"(?<=[.!?:])\s+", said.strip())[-1].strip('"“”„«» ')
+    return [*quoted, _plain(sentence)] if len(sentence) >= _LEAST_QUOTE_CHARS else quoted
+
+
+def _quoted_places(quotes: Sequence[str], documents: Sequence[Attachment]) -> Iterator[tuple[Attachment, Passage]]:
+    """Blocks that have one of the longer quotes."""
+    long = [quote for quote in quotes if len(quote) >= _LEAST_QUOTE_CHARS]
+    for document in documents if long else ():
+        for number, block in enumerate(blocks_of(document)):
+            text = _plain(block.text)
+            if any(quote in text for quote in long):
+                yield document, Passage(number, number + 1)
 
 
 def _plain(text: str) -> str:

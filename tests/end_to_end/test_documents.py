@@ -71,10 +71,12 @@ async def ask(session: ChatSession, question: str, *documents: Attachment) -> tu
 
 
 def is_right(session: ChatSession, fact: str) -> bool:
-    """The last answer has the fact, and a citation of it that resolves to a passage with the fact."""
+    """The last answer has the fact, and cites the page with it."""
     answer = session.messages[-1].content
     cited = [resolve(citation, answer, session.documents) for citation in find_citations(answer)]
-    return fact in answer and any(passage is not None and fact in passage.excerpt for passage in cited)
+    return fact in answer and any(
+        passage is not None and fact in passage.excerpt and not passage.is_elsewhere for passage in cited
+    )
 
 
 @pytest.mark.parametrize("form", ["pdf", "docx"])

@@ -65,6 +65,24 @@ def test_lines_and_ranges() -> None:
     assert only("[pages 1 to 2]", REPORT).excerpt.startswith("The mill")
 
 
+def test_exact_words_under_a_wrong_place_are_found_where_they_stand() -> None:
+    for answer in (
+        '"The mill was built in 1820." [p.3]',
+        "The mill was built in 1820. [p.2]",
+        "The mill was built in 1820. [p.9]",
+    ):
+        found = only(answer, REPORT, NOTES)
+        assert (found.place, found.quote, found.is_elsewhere) == (
+            "report.pdf, p.1",
+            "The mill was built in 1820.",
+            True,
+        )
+    found = only("The mill was built in 1820. [line 1]", REPORT, NOTES)
+    assert (found.document, found.is_elsewhere) == (REPORT, True)
+    assert not only("The mill was built in 1820. [p.1]", REPORT, NOTES).is_elsewhere
+    assert cited("The mill was built in 1822. [p.9]", REPORT) == [None]
+
+
 @pytest.mark.parametrize("answer", ["[p.4]", "[p.0]", "[line 7]", "[line 0]", "[line 9999999]", "[p.3]"])
 def test_places_that_are_not_there(answer: str) -> None:
     assert cited(answer, NOTES, OTHER) == [None]
@@ -75,10 +93,10 @@ def test_what_is_no_citation() -> None:
 
 
 def test_several_citations_of_one_statement() -> None:
-    found = cited('"The mill was built in 1820." [p.3] [p.1]', REPORT)
+    found = cited('The mill, built in "1820", is the end [p.3] [p.1]', REPORT)
     assert [passage.excerpt for passage in found if passage] == ["The end.", "The mill was built in 1820."]
     assert found[1] is not None
-    assert found[1].quote == "The mill was built in 1820."
+    assert found[1].quote == "1820"
 
 
 @given(st.text(st.sampled_from('[p.line 1234567890]-to"“” x'), max_size=60))
