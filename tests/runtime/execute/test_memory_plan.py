@@ -55,6 +55,15 @@ def chat(num_turns):
         messages.append(user(20, 100 * turn))
         answer("chat", messages, 40)
         messages.append(ChatMessage("assistant", events[-1].text))
+def together(num_requests):
+    sampling = SamplingOptions(temperature=2.0, max_tokens=200, seed=1)
+    for number in range(num_requests):
+        kind = "side_call" if number else "chat"
+        messages = (user(200 if number else 900, 1000 * number),)
+        engine.handle(Generate(f"together{number}", messages, sampling, kind=kind))
+    while not engine.is_idle:
+        engine.step()
+    assert sum(isinstance(event, Finished) and event.request_id.startswith("together") for event in events) == num_requests
 work = {
     "short": lambda: answer("short", [user(5)], 30),
     "900 words": lambda: answer("900 words", [user(900)], 30),
@@ -62,6 +71,7 @@ work = {
     "score": lambda: run(Score("score", token_ids=tuple(range(1, 2001)))),
     "score by decode": lambda: run(Score("score by decode", token_ids=tuple(range(1, 401)), by_decode=True)),
     "chat": lambda: chat(10),
+    "four at once": lambda: together(4),
 }
 engine.handle(LoadModel(options))
 measure("load")
@@ -70,7 +80,7 @@ for name in sys.argv[3:]:
     measure(name)
 print(json.dumps({"planned": budget.total_bytes, "measured": measured}))
 """
-ALL_WORK = ("short", "score", "7000 tokens", "score by decode", "900 words", "chat", "score")
+ALL_WORK = ("short", "score", "7000 tokens", "score by decode", "900 words", "chat", "four at once", "score")
 
 
 def assert_plan_holds(

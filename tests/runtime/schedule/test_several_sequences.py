@@ -156,6 +156,17 @@ def test_side_calls_keep_to_their_share_beside_a_chat(share: float, row_s: float
     assert num_side_calls > 3 or share == 0.1
 
 
+def test_a_chat_has_a_step_after_every_step_of_side_calls_alone() -> None:
+    """However cheap those are: a token of a chat waits for one of them."""
+    scheduler = Scheduler(SequenceCache(128, 8), 16, 4, side_call_share=0.8)
+    chat, *side_calls = request("chat", 5, 500), *(request(f"s{n}", 900, kind="side_call") for n in range(3))
+    submit(scheduler, chat, *side_calls)
+    plans = [step(scheduler, chat, *side_calls, seconds=lambda plan: 0.001) for _ in range(100)]
+    is_chat_in = ["chat" in ids(plan) for plan in plans]
+    assert all(first or second for first, second in pairwise(is_chat_in))
+    assert is_chat_in.count(False) > 40
+
+
 def test_a_side_call_changes_no_chunk_of_a_chat() -> None:
     def borders(*others: Sequence) -> list[tuple[int, int]]:
         scheduler = make(num_pages=128, chunk_tokens=256, target_s=0.15)
