@@ -1,7 +1,7 @@
 """How long a prefill chunk may be while another stream waits for its next token. Told durations; looks at no clock."""
 
 _FEWEST_TOKENS = 16
-_FIRST_TOKENS = 64
+_FIRST_TOKENS = 32
 
 
 class ChunkSize:

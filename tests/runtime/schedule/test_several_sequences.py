@@ -185,7 +185,16 @@ def test_a_side_call_changes_no_chunk_of_a_chat() -> None:
 
 def test_a_chunk_beside_a_stream_is_as_long_as_its_time_allows() -> None:
     chunk = ChunkSize(256, 0.15)
-    for seconds, expected in ((0.09, 64), (0.05, 128), (0.2, 64), (0.2, 32), (0.2, 16), (9.0, 16), (0.1, 16)):
+    for seconds, expected in (
+        (0.05, 64),
+        (0.09, 64),
+        (0.05, 128),
+        (0.2, 64),
+        (0.2, 32),
+        (0.2, 16),
+        (9.0, 16),
+        (0.1, 16),
+    ):
         chunk.note(chunk.tokens, seconds)
         assert chunk.tokens == expected
     chunk.note(3, 0.001)
