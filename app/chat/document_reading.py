@@ -14,7 +14,6 @@ from app.documents.blocks import blocks_of, marked
 from app.documents.passages import Passage, merged
 from app.documents.reading_plan import ReadingChoice, ReadingPlan, reading_plan, wants_all
 from app.documents.rendering import shown_text
-from app.documents.search import find_passages
 from app.errors import ReadingError
 from app.messages import Attachment, Message, Reading
 
@@ -88,13 +87,18 @@ class DocumentReader:
         self.attachments = tuple(document for document in read if document.reading is not None)
 
     async def _plan(self, number: int, room_tokens: int, num_tokens: int) -> ReadingPlan:
+        """A document of an earlier message never keeps a question from being answered."""
+        if not self._is_follow_up(number) or self._choice in ("passages", "all"):
+            return await self._plan_as(self._choice, number, room_tokens, num_tokens)
+        try:
+            choice: ReadingChoice = "auto" if wants_all(self._message.content) else "passages"
+            return await self._plan_as(choice, number, room_tokens, num_tokens)
+        except ReadingError as error:
+            return ReadingPlan("passages", (), f"nothing more is shown: {error}", 0)
+
+    async def _plan_as(self, choice: ReadingChoice, number: int, room_tokens: int, num_tokens: int) -> ReadingPlan:
         """Passages are counted: where the estimate was too low, fewer are planned."""
         document, question = self._documents[number], self._message.content
-        choice = self._choice
-        if self._is_follow_up(number) and choice in ("auto", "whole") and not wants_all(question):
-            if not await asyncio.to_thread(find_passages, document, question):
-                return ReadingPlan("passages", (), "nothing more is shown, the question has none of its words", 0)
-            choice = "passages"
         shown = self._shown_before(document)
         planned_room = room_tokens
         while True:

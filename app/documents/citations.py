@@ -39,8 +39,8 @@ class Citation:
 class CitedPassage:
     """What a citation names: `excerpt` is the document's own text, without marks.
 
-    `quote` is what the answer says word for word as it stands there, in quotation marks or not; '' where it says nothing
-    so. `is_elsewhere`: the citation names another place, which has no such words.
+    `quote` is what the answer says word for word as it stands there, in quotation marks or not, '' where nothing is.
+    `is_elsewhere`: the citation names another place, which has no such words.
     """
 
     document: Attachment

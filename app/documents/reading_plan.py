@@ -98,12 +98,14 @@ def _whole(document: Attachment, room_tokens: int, num_tokens: int, choice: Read
 def _passages(
     document: Attachment, found: Sequence[Passage], room_tokens: int, num_tokens: int, shown: Ranges, why: str
 ) -> ReadingPlan:
-    """The best ones that fit, in the order of the document."""
-    left = min(room_tokens, MOST_PASSAGE_TOKENS)
+    """The best ones that fit in half of the room, in the order of the document; at least one, if any fits at all."""
+    left = min(room_tokens // 2, MOST_PASSAGE_TOKENS)
     chosen: list[Passage] = []
     num_shown = 0
     for passage in found:
         cost = _tokens_of(document, (passage,), num_tokens)
+        if not chosen and left < cost <= room_tokens:
+            left = cost
         if any(first <= passage.first and passage.end <= end for first, end in shown):
             num_shown += 1
         elif cost <= left:

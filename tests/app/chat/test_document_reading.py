@@ -94,6 +94,21 @@ async def test_a_later_question_is_searched_too(store: Store) -> None:
     store.check_integrity()
 
 
+async def test_a_full_context_ends_no_conversation(store: Store) -> None:
+    """Passages leave room for the next ones; when none is left, that is said and the question is answered."""
+    session, engine = session_of(store)
+    await say(session, "Who is the keeper of harbour 7?", LARGE)
+    lines = []
+    for number in range(8, 16):
+        events = await say(session, f"And who is Petra{number}?")
+        assert end_of(events).outcome == "stop"
+        lines += [event.line for event in events if isinstance(event, DocumentPlanned)]
+    assert "is called Petra8." in engine.requests[1].messages[-1].content
+    assert "nothing more is shown: harbours.pdf has passages for this question, but there is room for" in lines[-1]
+    events = await say(session, "Thanks!")
+    assert "nothing more is shown: harbours.pdf has none of the question's words" in str(events)
+
+
 async def test_an_edited_question_is_decided_anew(store: Store) -> None:
     session, engine = session_of(store)
     await say(session, "Who is the keeper of harbour 7?", LARGE)
