@@ -69,13 +69,14 @@ def linear(x: Tensor, weight: Tensor, scale: Tensor | None = None, output: Tenso
     num_tiles = triton.cdiv(num_outputs, tiling.block_n)
     if output is None:
         output = torch.empty(num_rows, num_outputs, dtype=torch.float32, device=x.device)
-    partial = output
+    # Neither is used by blocks that share nothing.
+    partial = counters = output
     if tiling.num_splits > 1:
+        counters = arrival_counters(x.device, num_tiles)
         shape = (num_tiles, tiling.num_splits, MAX_ROWS, tiling.block_n)
         partial = torch.empty(shape, dtype=torch.float32, device=x.device)
     _linear_kernel[(num_tiles, tiling.num_splits)](
-        x, x.stride(0), weight, scale, output, output.stride(0), partial,
-        arrival_counters(x.device, num_tiles), num_rows,
+        x, x.stride(0), weight, scale, output, output.stride(0), partial, counters, num_rows,
         num_outputs=num_outputs, width=width, has_scale=scale is not None,
         block_n=tiling.block_n, block_k=tiling.block_k, num_splits=tiling.num_splits, max_rows=MAX_ROWS,
         num_warps=4, num_stages=4,

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from runtime.kernels.triton_ops import dense
+from runtime.kernels.triton_ops import dense, workspace
 from tests.support.row_independence import assert_rows_stand_alone, poison_new_memory
 
 SHAPES = [(33, 48), (70, 144), (16, 16), (40, 640), (20, 2048)]
@@ -80,3 +80,13 @@ def test_silu_product(width: int, device: torch.device) -> None:
     expected = torch.nn.functional.silu(gate_up[:, :width]) * gate_up[:, width : 2 * width]
     torch.testing.assert_close(dense.silu_product(gate_up, width), expected)
     assert_rows_stand_alone(lambda rows: dense.silu_product(gate_up[rows], width), 3)
+
+
+def test_counters_are_zero_again(device: torch.device) -> None:
+    for num_outputs in (40, 8, 40):
+        dense.linear(torch.randn(2, 640, device=device), torch.randn(num_outputs, 640, device=device))
+    counters = workspace.ArrivalCounters(device)
+    assert counters.of_stream(1) is counters.of_stream(1)
+    assert counters.of_stream(1).data_ptr() != counters.of_stream(2).data_ptr()
+    for made in (counters, *workspace._counters.values()):
+        made.check_integrity()
