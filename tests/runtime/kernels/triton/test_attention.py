@@ -107,7 +107,7 @@ def test_equal_scores_go_to_the_lower_block(device: torch.device) -> None:
     assert indexer.select_rows(q, keys, table, position, 20, 4)[0].tolist() == [*range(8), *range(52, 64)]
 
 
-TOLERANCE = {torch.bfloat16: 1e-4, torch.float16: 1e-5, torch.float32: 1e-5}
+TOLERANCE = {torch.bfloat16: 1e-4, torch.float16: 2e-5, torch.float32: 2e-5}
 """Queries and weights are taken in two parts of the pool's type."""
 
 
