@@ -4,7 +4,7 @@ The findings keep the marks of the document, `[p.3]` or `[line 12]`, so that the
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from app.chat.side_calls import Question, SideCalls
 from app.chat.summaries import REQUEST as SUMMARY_REQUEST
@@ -13,10 +13,14 @@ from app.documents.passages import Passage
 from app.documents.reading_plan import ReadingPlan
 from app.documents.rendering import fence
 from app.errors import SideCallError
-from app.messages import Attachment
+from app.messages import Attachment, DocumentKind
 
 _MARK = re.compile(r"\[(?:p\.|line )\d+\]")
-_QUOTED = re.compile(r"[\"“](.{8,}?)[\"”]", re.DOTALL)
+_SPACED_MARK = re.compile(rf"\s*{_MARK.pattern}")
+_QUOTED = re.compile(r"[\"“](.{8,}?)[\"”]")
+_SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
+_LEAST_QUOTE_CHARS = 12
+_WORD = re.compile(r"\w{3,}|\d+")
 _NOT_THERE = re.compile(
     r"^(sorry, )?(the|this) (document|text|file|passage|excerpt|page) (does not|doesn't|did not)"
     r" (say|mention|contain)\b",
@@ -66,18 +70,28 @@ def _note(document: Attachment, piece: Passage, answer: str | SideCallError) -> 
     finding = " ".join(answer.split())
     if not finding or _NOT_THERE.match(finding):
         return None
-    if _MARK.search(finding):
-        return finding
     blocks = blocks_of(document)[piece.first : piece.end]
-    return f"{mark_of(_block_of(finding, blocks).place, document.kind)} {finding}"
+    cited = set(_MARK.findall(finding))
+    bare = _SPACED_MARK.sub("", finding).strip()
+    # Models take the words of a text more exactly than its marks.
+    block = _quoted(bare, blocks) or _cited(cited, blocks, document.kind) or _closest(bare, blocks)
+    return f"{mark_of(block.place, document.kind)} {bare}"
 
 
-def _block_of(finding: str, blocks: Sequence[Block]) -> Block:
-    """The block that a finding quotes, else the one that shares most of its words, the first of several."""
-    quoted = [" ".join(quote.split()) for quote in _QUOTED.findall(finding)]
-    for block in blocks:
-        text = " ".join(block.text.split())
-        if any(quote in text for quote in quoted):
-            return block
-    words = set(re.findall(r"\w{3,}", finding.lower()))
-    return max(blocks, key=lambda block: len(words.intersection(re.findall(r"\w{3,}", block.text.lower()))))
+def _quoted(finding: str, blocks: Sequence[Block]) -> Block | None:
+    """The first block that has a quote or a sentence of the finding."""
+    sentences = [sentence for sentence in _SENTENCE_END.split(finding) if len(sentence) >= _LEAST_QUOTE_CHARS]
+    quotes = [*_QUOTED.findall(finding), *sentences]
+    texts = [" ".join(block.text.split()) for block in blocks]
+    return next((block for quote in quotes for block, text in zip(blocks, texts, strict=True) if quote in text), None)
+
+
+def _cited(marks: Collection[str], blocks: Sequence[Block], kind: DocumentKind) -> Block | None:
+    """The first block that the finding names, where it is one that was read."""
+    return next((block for block in blocks if mark_of(block.place, kind) in marks), None)
+
+
+def _closest(finding: str, blocks: Sequence[Block]) -> Block:
+    """The block that shares most words with the finding, the first of several."""
+    words = set(_WORD.findall(finding.lower()))
+    return max(blocks, key=lambda block: len(words.intersection(_WORD.findall(block.text.lower()))))

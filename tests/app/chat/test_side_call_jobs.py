@@ -201,7 +201,7 @@ async def test_findings_keep_or_get_their_marks_and_the_rest_is_left_out() -> No
     notes = await read_pieces(side_calls, PAGES, "Which colour?", plan_of(PAGES), "c")
     assert notes.split("\n") == [
         '[p.2] The document says: "Page 2 says that the colour of box 2 is grey."',
-        "Box 6 is grey [p.6]",
+        "[p.6] Box 6 is grey",
     ]
     first = engine.side_requests[0]
     assert first.messages[0].content == (
@@ -211,6 +211,22 @@ async def test_findings_keep_or_get_their_marks_and_the_rest_is_left_out() -> No
     assert (first.sampling.max_tokens, first.kind) == (20, "side_call")
     assert [call.subject for call in side_calls.calls] == [
         f"report.pdf, p.{2 * n - 1} to {2 * n} ({n} of 3)" for n in (1, 2, 3)
+    ]
+
+
+async def test_the_words_of_a_finding_count_more_than_its_mark() -> None:
+    engine = PieceEngine(
+        {
+            "Page 1 ": "Page 2 says that the colour of box 2 is grey. [p.1]",
+            "Page 3 ": "All of it is grey [p.9], as [p.4] says.",
+            "Page 5 ": "It is all about box 6 [p.1].",
+        }
+    )
+    notes = await read_pieces(SideCalls(engine), PAGES, "Which colour?", plan_of(PAGES))
+    assert notes.split("\n") == [
+        "[p.2] Page 2 says that the colour of box 2 is grey.",
+        "[p.4] All of it is grey, as says.",
+        "[p.6] It is all about box 6.",
     ]
 
 

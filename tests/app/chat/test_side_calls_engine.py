@@ -10,8 +10,11 @@ import pytest_asyncio
 
 from app.chat.events import AnswerTextStreamed, PromptStarted, TurnEnded
 from app.chat.session import ChatSession
+from app.documents.passages import pieces_of
+from app.documents.reading_plan import ReadingPlan
 from app.engine import LocalEngine, ProgressCallback
 from app.locations import DEMO_MODEL, asset_path
+from app.messages import Attachment
 from app.settings import Settings
 from app.store.conversations import Store
 from runtime.options import EngineOptions
@@ -121,6 +124,32 @@ async def test_cancelled_ones_leave_the_engine_at_once(engine: LocalEngine) -> N
         await asyncio.sleep(0.05)
     assert (stats.num_running, stats.num_queued) == (0, 0)
     session.side_calls.check_integrity()
+
+
+TOWN = Attachment(
+    "town.txt",
+    "The harbour office opens at seven. The keeper of the harbour is Petra Olsen. She likes her work.\n\n"
+    "The old mill stands behind the church. It was built in 1874. Today it is used as a small theatre.\n\n"
+    "Every Friday there is a market on the main square. Farmers sell cheese, honey and apples there.\n\n"
+    "The railway station has three platforms. A ticket to the coast costs nine euros. Trains leave at noon.",
+)
+
+
+async def test_a_document_read_in_pieces_finds_facts_and_their_lines(engine: LocalEngine) -> None:
+    session = session_of(engine, names_chats=False)
+    async for _ in session.warm_up():
+        pass
+    plan = ReadingPlan("all", pieces_of(TOWN, 240), "", 100, 40)
+    assert len(plan.passages) == 2
+    right = 0
+    for question, fact, mark in (
+        ("Who is the keeper of the harbour?", "Petra Olsen", "[line 1]"),
+        ("How much is a ticket to the coast?", "nine euros", "[line 7]"),
+    ):
+        notes = await session.side_jobs.read_pieces(TOWN, question, plan)
+        right += any(line.startswith(mark) and fact in line for line in notes.split("\n"))
+    # A small model may miss one.
+    assert right >= 1
 
 
 @pytest.mark.speed
