@@ -15,6 +15,8 @@ from app.messages import PAGE_BREAK, Attachment, DocumentKind
 MAX_BLOCK_CHARS = 2000
 _PACKED_CHARS = 600
 """Short paragraphs of one page share a mark up to here."""
+_MOST_WRAPPED_LINES = 60
+"""More lines without a blank one are a list, a log or a table, whatever their length."""
 _SENTENCE_ENDS = (".", "!", "?", ":", ";")
 
 
@@ -89,7 +91,7 @@ def _joined(lines: Sequence[str], first: int) -> Iterator[Block]:
     """The blocks of lines that stand together, the first of which has this number."""
     width = wrap_width(lines)
     num_open = sum(not line.rstrip().endswith(_SENTENCE_ENDS) for line in lines[:-1])
-    if 2 * num_open <= len(lines) - 1:
+    if 2 * num_open <= len(lines) - 1 or len(lines) > _MOST_WRAPPED_LINES:
         width = 0
     start, text = first, ""
     for number, line in enumerate(lines, first):
@@ -105,12 +107,15 @@ def _joined(lines: Sequence[str], first: int) -> Iterator[Block]:
 
 def _divided(block: Block) -> Iterator[Block]:
     """A block that is too long to be a place in a text, in pieces that end with a sentence or at least a word."""
-    text = block.text
-    while len(text) > MAX_BLOCK_CHARS:
-        head = text[:MAX_BLOCK_CHARS]
-        end = max(head.rfind(". ") + 1, head.rfind("\n"), head.rfind("。") + 1)
-        end = end if end > MAX_BLOCK_CHARS // 2 else head.rfind(" ")
-        end = end if end > MAX_BLOCK_CHARS // 2 else MAX_BLOCK_CHARS
-        yield Block(block.place, text[:end].rstrip())
-        text = text[end:].lstrip()
-    yield Block(block.place, text)
+    text, start = block.text, 0
+    while len(text) - start > MAX_BLOCK_CHARS:
+        head = text[start : start + MAX_BLOCK_CHARS]
+        size = max(head.rfind(". ") + 1, head.rfind("\n"), head.rfind("。") + 1)
+        size = size if size > MAX_BLOCK_CHARS // 2 else head.rfind(" ")
+        size = size if size > MAX_BLOCK_CHARS // 2 else MAX_BLOCK_CHARS
+        yield Block(block.place, head[:size].rstrip())
+        start += size
+        while start < len(text) and text[start].isspace():
+            start += 1
+    if start < len(text) or not text:
+        yield Block(block.place, text[start:])

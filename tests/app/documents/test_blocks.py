@@ -1,6 +1,7 @@
 """Blocks keep every word, name the place it stands at, and make the form of prompt that the demo model was taught."""
 
 import re
+import time
 
 import pytest
 from hypothesis import given
@@ -51,6 +52,18 @@ def test_wrapped_prose_is_put_together_and_named_by_its_first_line() -> None:
 def test_sentences_on_lines_of_their_own_stay_so() -> None:
     lines = [f"The harbour number {number} opens at seven in the morning on all days." for number in range(4)]
     assert [block.text for block in blocks_of(Attachment("a.txt", "\n".join(lines)))] == lines
+
+
+def test_a_log_keeps_its_lines() -> None:
+    lines = [f"2026-01-01 12:{number:04} the server says that nothing happened again" for number in range(100)]
+    assert [block.text for block in blocks_of(Attachment("log.txt", "\n".join(lines)))] == lines
+
+
+def test_sixteen_megabytes_take_seconds() -> None:
+    started = time.monotonic()
+    assert len(blocks_of(Attachment("a", "word " * 3_300_000))) > 8000
+    assert len(blocks_of(Attachment("b", "a line that says no more than the one before it\n" * 330_000))) == 330_000
+    assert time.monotonic() - started < 15
 
 
 def test_code_has_every_line_and_its_indentation() -> None:
