@@ -43,7 +43,7 @@ class Ops:
     l2_normalise: Op
     delta_step: Op
     delta_chunks: Op
-    delta_rows: Op
+    delta_net_rows: Op
     rotary_table: Op
     rotate: Op
     attend: Op
@@ -78,7 +78,7 @@ _TORCH_OPS = Ops(
     l2_normalise=delta_rule.l2_normalise,
     delta_step=delta_rule.delta_step,
     delta_chunks=delta_rule.delta_chunks,
-    delta_rows=delta_rule.delta_rows,
+    delta_net_rows=delta_rule.delta_net_rows,
     rotary_table=rotary.rotary_table,
     rotate=rotary.rotate,
     attend=attention.attend,
@@ -148,7 +148,7 @@ def triton_ops() -> Ops:
         mix_streams=_for_few_rows(hyper_connection.mix_streams, _TORCH_OPS.mix_streams),
         inject_output=hyper_connection.inject_output,
         conv_rows=conv.conv_rows,
-        delta_rows=delta_rule.delta_rows,
+        delta_net_rows=delta_rule.delta_net_rows,
         rotate=rotary.rotate,
         write_rows=attention.write_rows,
         write_index_rows=indexer.write_index_rows,

@@ -4,11 +4,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from runtime.cache.state_pool import StatePool
 from runtime.families.names import NameMap
 from runtime.kernels.ops import Ops
+from runtime.kernels.torch_ops.delta_rule import DeltaNetConstants, decay_and_strength
 from runtime.layers.dense_weights import DenseWeights
 from runtime.layers.step import DecodeRows, Segment, StepInputs
 from runtime.spec import DeltaNetSpec, ModelSpec
@@ -21,7 +21,6 @@ class DeltaNet:
         assert spec.delta_net is not None
         self._ops = ops
         self._net: DeltaNetSpec = spec.delta_net
-        self._eps = spec.rms_norm_eps
         self._dtype = weights.compute_dtype
         dtype = weights.residual_dtype
         self.index = spec.delta_net_layers.index(layer)
@@ -36,9 +35,14 @@ class DeltaNet:
             projections = ("in_proj_qkv", "in_proj_z", "in_proj_b", "in_proj_a")
             self._in_proj = weights.matrix(*(name(f"{part}.weight") for part in projections), dtype=dtype)
         self._conv = weights.conv(name("conv1d.weight"))
-        self._decay_rate = weights.vector(name("A_log"), torch.promote_types(dtype, torch.float32)).exp_().neg_()
-        self._dt_bias = weights.vector(name("dt_bias"))
-        self._norm = weights.vector(name("norm.weight"))
+        self._constants = DeltaNetConstants(
+            decay_rate=weights.vector(name("A_log"), torch.promote_types(dtype, torch.float32)).exp_().neg_(),
+            dt_bias=weights.vector(name("dt_bias")),
+            norm=weights.vector(name("norm.weight")),
+            eps=spec.rms_norm_eps,
+            is_sigmoid=self._net.gate_activation == "sigmoid",
+            num_key_heads=self._net.num_key_heads,
+        )
         self._out_proj = weights.matrix(name("out_proj.weight"))
 
     def forward(self, hidden: Tensor, step: StepInputs, states: StatePool) -> Tensor:
@@ -46,35 +50,35 @@ class DeltaNet:
 
         All but the output projection is computed in the dtype of `hidden`, the residual's.
         """
-        mixed, gate, log_decay, beta = self._project(hidden)
+        mixed, gate, write, decay = self._project(hidden)
+        log_decay, beta = decay_and_strength(decay, write, self._constants)
         rows = [
             self._run_segment(mixed[span], log_decay[span], beta[span], states, segment) for segment, span in step.spans
         ]
-        return self._output(rows[0] if len(rows) == 1 else torch.cat(rows), gate)
+        read = (rows[0] if len(rows) == 1 else torch.cat(rows)).reshape(-1, self._net.value_dim)
+        constants = self._constants
+        gated = self._ops.gated_rms_norm(
+            read, gate.reshape(read.shape), constants.norm, constants.eps, constants.is_sigmoid
+        )
+        return self._output(gated.view(hidden.shape[0], -1))
 
     def decode(self, hidden: Tensor, rows: DecodeRows, states: StatePool) -> Tensor:
         """The same of one token in each of R sequences."""
-        mixed, gate, log_decay, beta = self._project(hidden)
+        mixed, *gates = self._project(hidden)
         mixed = self._ops.conv_rows(mixed, states.conv[self.index], rows.state_rows, self._conv, 1)
         recurrent = states.recurrent[self.index]
-        read = self._ops.delta_rows(mixed, log_decay, beta, recurrent, rows.state_rows, self._net.num_key_heads)
-        return self._output(read, gate)
+        return self._output(self._ops.delta_net_rows(mixed, tuple(gates), self._constants, recurrent, rows.state_rows))
 
     def _project(self, hidden: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """What the convolution reads [N, C], the output gate [N, Hv*dv], log decay and write strength [N, Hv]."""
+        """What the convolution reads [N, C], the raw output gate [N, Hv*dv], write gate and decay gate [N, Hv]."""
         net = self._net
         widths = (net.conv_channels, net.num_value_heads * net.value_dim, net.num_value_heads, net.num_value_heads)
         mixed, gate, write, decay = self._ops.linear(hidden, self._in_proj).split(widths, dim=-1)
-        log_decay = functional.softplus(decay + self._dt_bias).mul_(self._decay_rate)
-        return mixed, gate, log_decay, torch.sigmoid(write)
+        return mixed, gate, write, decay
 
-    def _output(self, read: Tensor, gate: Tensor) -> Tensor:
-        """Mixer output [N, H] of read-outs [N, Hv, dv]."""
-        num_tokens = read.shape[0]
-        read = read.reshape(-1, self._net.value_dim)
-        is_sigmoid = self._net.gate_activation == "sigmoid"
-        gated = self._ops.gated_rms_norm(read, gate.reshape(read.shape), self._norm, self._eps, is_sigmoid)
-        output: Tensor = self._ops.linear(gated.view(num_tokens, -1).to(self._dtype), self._out_proj)
+    def _output(self, gated: Tensor) -> Tensor:
+        """Mixer output [N, H] of normed and gated read-outs [N, Hv*dv]."""
+        output: Tensor = self._ops.linear(gated.to(self._dtype), self._out_proj)
         return output
 
     def _run_segment(self, mixed: Tensor, log_decay: Tensor, beta: Tensor, states: StatePool, segment: Segment) -> Any:

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from runtime.kernels.torch_ops.delta_rule import DeltaNetConstants
 from runtime.kernels.triton_ops import (
     attention,
     conv,
@@ -182,16 +183,11 @@ class Cases:
             yield self.case(f"conv_rows, {name}", 8 * rows * width * (length + 1), conv.conv_rows, inputs)
         shape = (rows, g.value_heads, g.delta_dim, g.delta_dim)
         state_bytes = 8 * rows * g.value_heads * g.delta_dim**2
-        yield self.case(
-            "delta_rows", state_bytes, delta_rule.delta_rows,
-            lambda: (mixed, -heads, heads, self.normal(*shape), self.state_rows, g.key_heads),
-        )  # fmt: skip
         gates, norm = (self.normal(rows, g.value_width), heads, heads), torch.rand(g.delta_dim, device=self.device)
+        constants = DeltaNetConstants(-heads[0], heads[0], norm, EPS, True, g.key_heads)
         yield self.case(
             "delta_net_rows", state_bytes, delta_rule.delta_net_rows,
-            lambda: (
-                mixed, gates, -heads[0], heads[0], norm, EPS, True, self.normal(*shape), self.state_rows, g.key_heads,
-            ),
+            lambda: (mixed, gates, constants, self.normal(*shape), self.state_rows),
         )  # fmt: skip
 
     def ngrams(self) -> Iterator[OpCase]:

@@ -12,6 +12,7 @@ from runtime.kernels.torch_ops import conv as conv_twin
 from runtime.kernels.torch_ops import delta_rule as delta_twin
 from runtime.kernels.torch_ops import hyper_connection as hyper_twin
 from runtime.kernels.torch_ops import norms as norms_twin
+from runtime.kernels.torch_ops.delta_rule import DeltaNetConstants
 from runtime.kernels.triton_ops import attention, conv, delta_rule, dense, hyper_connection, indexer, norms
 from runtime.kernels.triton_ops.sampler import pack_options, sample_rows
 from runtime.options import SamplingOptions
@@ -96,19 +97,21 @@ def test_norms(device: torch.device) -> None:
 
 def test_delta_net_and_convolution(device: torch.device) -> None:
     state_rows = torch.tensor([3, 0, 4, 1], device=device)
+    heads = torch.rand(2, 48, device=device)
+    constants = DeltaNetConstants(-heads[0], heads[1], torch.rand(128, device=device), EPS, True, 16)
     for _ in range(NUM_RUNS):
         mixed, pool = torch.randn(4, 10240, device=device), torch.randn(5, 48, 128, 128, device=device)
-        log_decay, beta = -torch.rand(4, 48, device=device), torch.rand(4, 48, device=device)
+        gates = [torch.randn(4, width, device=device) for width in (6144, 48, 48)]
 
-        def step(rows: slice, pool=pool, mixed=mixed, log_decay=log_decay, beta=beta) -> tuple[Tensor, Tensor]:
-            moved = pool.clone()
-            inputs = mixed[rows], log_decay[rows], beta[rows], moved, state_rows[rows]
-            return delta_rule.delta_rows(*inputs, 16), moved[state_rows[rows]]
+        def step(rows: slice, pool=pool, mixed=mixed, gates=gates) -> tuple[Tensor, Tensor]:
+            moved, own = pool.clone(), tuple(gate[rows] for gate in gates)
+            result = delta_rule.delta_net_rows(mixed[rows], own, constants, moved, state_rows[rows])
+            return result, moved[state_rows[rows]]
 
         moved = pool.clone()
-        expected = delta_twin.delta_rows(mixed, log_decay, beta, moved, state_rows, 16)
-        read, states = step(slice(0, 4))
-        torch.testing.assert_close(read, expected, rtol=1e-4, atol=1e-4)
+        expected = delta_twin.delta_net_rows(mixed, tuple(gates), constants, moved, state_rows)
+        result, states = step(slice(0, 4))
+        torch.testing.assert_close(result, expected, rtol=1e-3, atol=1e-4)
         torch.testing.assert_close(states, moved[state_rows], rtol=1e-4, atol=1e-4)
         assert_rows_stand_alone(step, 4)
     assert_graph_has_the_same_bits(lambda: step(slice(0, 4)))
@@ -117,26 +120,6 @@ def test_delta_net_and_convolution(device: torch.device) -> None:
     expected = conv_twin.conv_rows(mixed, expected_history, state_rows, taps, 3)
     torch.testing.assert_close(conv.conv_rows(mixed, history, state_rows, taps, 3), expected, rtol=1e-5, atol=1e-5)
     assert torch.equal(history, expected_history)
-
-
-def test_fused_delta_net_agrees_with_its_parts(device: torch.device) -> None:
-    state_rows = torch.tensor([3, 0, 4, 1], device=device)
-    mixed, pool = torch.randn(4, 10240, device=device), torch.randn(5, 48, 128, 128, device=device)
-    gate, write, decay = (torch.randn(4, width, device=device) for width in (6144, 48, 48))
-    decay_rate, bias, norm = -torch.rand(48, device=device), torch.randn(48, device=device), torch.rand(128).to(device)
-
-    def step(rows: slice) -> tuple[Tensor, Tensor]:
-        moved, gates = pool.clone(), (gate[rows], write[rows], decay[rows])
-        result = delta_rule.delta_net_rows(
-            mixed[rows], gates, decay_rate, bias, norm, EPS, True, moved, state_rows[rows], 16
-        )
-        return result, moved[state_rows[rows]]
-
-    log_decay = torch.nn.functional.softplus(decay + bias) * decay_rate
-    read = delta_twin.delta_rows(mixed, log_decay, torch.sigmoid(write), pool.clone(), state_rows, 16)
-    expected = norms_twin.gated_rms_norm(read, gate.view(read.shape), norm, EPS, True).view(4, -1)
-    torch.testing.assert_close(step(slice(0, 4))[0], expected, rtol=1e-3, atol=1e-4)
-    assert_rows_stand_alone(step, 4)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])

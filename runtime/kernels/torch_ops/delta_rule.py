@@ -6,8 +6,13 @@ Value head r reads key head r // (Hv // Hk). q and k come L2-normalised, q scale
 Computed in the dtype of the tokens, fp32 or fp64; the fp32 state is rounded once, at the end.
 """
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
+from torch.nn import functional
+
+from runtime.kernels.torch_ops.norms import gated_rms_norm
 
 CHUNK_TOKENS = 64
 """Tokens solved together by the chunked form."""
@@ -94,3 +99,38 @@ def delta_rows(
     read = [delta_step(q[i], k[i], v[i], log_decay[i], beta[i], states[i]) for i in range(num_rows)]
     pool.index_copy_(0, state_rows, states)
     return torch.stack(read)
+
+
+@dataclass(frozen=True)
+class DeltaNetConstants:
+    """What a delta net's gates and norm are made with: decay_rate is -exp(A_log), it and dt_bias [Hv]; norm [dv]."""
+
+    decay_rate: Tensor
+    dt_bias: Tensor
+    norm: Tensor
+    eps: float
+    is_sigmoid: bool
+    num_key_heads: int
+
+
+def decay_and_strength(decay: Tensor, write: Tensor, constants: DeltaNetConstants) -> tuple[Tensor, Tensor]:
+    """Log decay -exp(A_log) softplus(decay + dt_bias) and write strength sigmoid(write), of gates [..., Hv]."""
+    log_decay = functional.softplus(decay + constants.dt_bias).mul_(constants.decay_rate)
+    return log_decay, torch.sigmoid(write)
+
+
+def delta_net_rows(
+    mixed: Tensor, gates: tuple[Tensor, Tensor, Tensor], constants: DeltaNetConstants, pool: Tensor, state_rows: Tensor
+) -> Tensor:
+    """All of a delta net between its convolution and its output projection, of one token in each of R sequences.
+
+    mixed and pool as for `delta_rows`; `gates` are the raw output gate [R, Hv*dv], write gate and decay gate [R, Hv].
+    Returns [R, Hv*dv]: the read-outs, normed and gated.
+    """
+    output_gate, write, decay = gates
+    log_decay, strength = decay_and_strength(decay, write, constants)
+    read = delta_rows(mixed, log_decay, strength, pool, state_rows, constants.num_key_heads)
+    read = read.reshape(-1, read.shape[-1])
+    gate = output_gate.reshape(read.shape)
+    gated = gated_rms_norm(read, gate, constants.norm, constants.eps, constants.is_sigmoid)
+    return gated.view(mixed.shape[0], -1)

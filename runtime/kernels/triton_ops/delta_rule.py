@@ -1,6 +1,6 @@
-"""Gated delta rule of one new token per sequence: the twins of `torch_ops.delta_rule`.
+"""Gated delta rule of one new token per sequence, with its gates and norm: the twin of `torch_ops.delta_rule`'s.
 
-A block holds a part of the columns of one value head's state, from which nothing else follows for other columns.
+A thread block holds the state of one value head.
 """
 
 import torch
@@ -8,37 +8,18 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from runtime.kernels.torch_ops.delta_rule import DeltaNetConstants
 from runtime.kernels.triton_ops.norms import normalised
 from runtime.kernels.triton_ops.rows import check_aligned, row_kernel, row_sum, sigmoid, silu
 
 
-def delta_rows(
-    mixed: Tensor, log_decay: Tensor, beta: Tensor, pool: Tensor, state_rows: Tensor, num_key_heads: int
-) -> Tensor:
-    """mixed fp32 [R, 2*Hk*dk + Hv*dv]: q, k, v; log_decay, beta fp32 [R, Hv]; pool fp32 [rows, Hv, dk, dv].
-
-    Moves the states of `state_rows` int64 [R] on. Returns [R, Hv, dv].
-    """
-    num_rows, (num_value_heads, key_dim, value_dim) = mixed.shape[0], pool.shape[1:]
-    check_aligned(pool=pool)
-    output = torch.empty(num_rows, num_value_heads, value_dim, dtype=torch.float32, device=mixed.device)
-    value_block = min(32, triton.next_power_of_2(value_dim))
-    _delta_kernel[(num_rows, num_value_heads, triton.cdiv(value_dim, value_block))](
-        mixed, mixed.stride(0), log_decay, log_decay.stride(0), beta, beta.stride(0), pool, state_rows, output,
-        num_key_heads=num_key_heads, num_value_heads=num_value_heads, key_dim=key_dim, value_dim=value_dim,
-        key_block=triton.next_power_of_2(key_dim), value_block=value_block, num_warps=4,
-    )  # fmt: skip
-    return output
-
-
 def delta_net_rows(
-    mixed: Tensor, gates: tuple[Tensor, Tensor, Tensor], decay_rate: Tensor, dt_bias: Tensor, norm: Tensor, eps: float,
-    is_sigmoid: bool, pool: Tensor, state_rows: Tensor, num_key_heads: int,
-) -> Tensor:  # fmt: skip
-    """Everything between a delta net's convolution and its output projection, in one launch.
+    mixed: Tensor, gates: tuple[Tensor, Tensor, Tensor], constants: DeltaNetConstants, pool: Tensor, state_rows: Tensor
+) -> Tensor:
+    """All of a delta net between its convolution and its output projection, fp32 [R, Hv*dv], in one launch.
 
-    `gates` are the raw output gate [R, Hv*dv], write gate and decay gate [R, Hv], rows contiguous; decay_rate (-exp
-    A_log), dt_bias fp32 [Hv]; norm fp32 [dv]. Returns fp32 [R, Hv*dv].
+    mixed fp32 [R, 2*Hk*dk + Hv*dv]: q, k, v; `gates` are the raw output gate [R, Hv*dv], write gate and decay gate
+    [R, Hv]; of all of them rows are contiguous. The states `state_rows` of pool fp32 [rows, Hv, dk, dv] move on.
     """
     num_rows, (num_value_heads, key_dim, value_dim) = mixed.shape[0], pool.shape[1:]
     check_aligned(pool=pool)
@@ -46,28 +27,12 @@ def delta_net_rows(
     output = torch.empty(num_rows, num_value_heads * value_dim, dtype=torch.float32, device=mixed.device)
     _delta_net_kernel[(num_rows, num_value_heads)](
         mixed, mixed.stride(0), output_gate, output_gate.stride(0), write, write.stride(0), decay, decay.stride(0),
-        decay_rate, dt_bias, norm, eps, pool, state_rows, output, is_sigmoid=is_sigmoid,
-        num_key_heads=num_key_heads, num_value_heads=num_value_heads, key_dim=key_dim, value_dim=value_dim,
-        key_block=triton.next_power_of_2(key_dim), value_block=triton.next_power_of_2(value_dim), num_warps=8,
+        constants.decay_rate, constants.dt_bias, constants.norm, constants.eps, pool, state_rows, output,
+        is_sigmoid=constants.is_sigmoid, num_key_heads=constants.num_key_heads, num_value_heads=num_value_heads,
+        key_dim=key_dim, value_dim=value_dim, key_block=triton.next_power_of_2(key_dim),
+        value_block=triton.next_power_of_2(value_dim), num_warps=8,
     )  # fmt: skip
     return output
-
-
-@row_kernel
-def _delta_kernel(
-    mixed, mixed_stride, log_decay, decay_stride, beta, beta_stride, pool, state_rows, output,
-    num_key_heads: tl.constexpr, num_value_heads: tl.constexpr, key_dim: tl.constexpr, value_dim: tl.constexpr,
-    key_block: tl.constexpr, value_block: tl.constexpr,
-):  # fmt: skip
-    row, head = tl.program_id(0), tl.program_id(1)
-    columns = tl.program_id(2) * value_block + tl.arange(0, value_block)
-    decay = tl.exp(tl.load(log_decay + row * decay_stride + head))
-    strength = tl.load(beta + row * beta_stride + head)
-    read = _step(
-        mixed + row * mixed_stride, head, columns, decay, strength, pool, tl.load(state_rows + row),
-        num_key_heads, num_value_heads, key_dim, value_dim, key_block,
-    )  # fmt: skip
-    tl.store(output + (row * num_value_heads + head) * value_dim + columns, read, mask=columns < value_dim)
 
 
 @row_kernel

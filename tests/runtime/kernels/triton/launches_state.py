@@ -2,6 +2,7 @@
 
 import torch
 
+from runtime.kernels.torch_ops.delta_rule import DeltaNetConstants
 from runtime.kernels.triton_ops import conv, delta_rule, ngram
 
 ROWS = torch.empty(4, dtype=torch.int64)
@@ -15,11 +16,9 @@ def launch_conv() -> None:
 
 def launch_delta() -> None:
     heads = torch.empty(4, 48)
-    delta_rule.delta_rows(torch.empty(4, 10240), heads, heads, STATES, ROWS, 16)
-    delta_rule.delta_net_rows(
-        torch.empty(4, 10240), (torch.empty(4, 6144), heads, heads), heads[0], heads[0], torch.empty(128), 1e-6, True,
-        STATES, ROWS, 16,
-    )  # fmt: skip
+    constants = DeltaNetConstants(heads[0], heads[0], torch.empty(128), 1e-6, True, 16)
+    gates = torch.empty(4, 6144), heads, heads
+    delta_rule.delta_net_rows(torch.empty(4, 10240), gates, constants, STATES, ROWS)
 
 
 def launch_ngram() -> None:

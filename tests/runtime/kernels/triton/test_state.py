@@ -3,12 +3,10 @@
 import pytest
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from runtime.kernels.torch_ops import conv as conv_twin
 from runtime.kernels.torch_ops import delta_rule as delta_twin
 from runtime.kernels.torch_ops import ngram as ngram_twin
-from runtime.kernels.torch_ops import norms as norms_twin
 from runtime.kernels.triton_ops import conv, delta_rule, ngram
 from tests.support.row_independence import assert_rows_stand_alone, poison_new_memory
 
@@ -55,26 +53,6 @@ def make_delta(
     return mixed, torch.randn(NUM_STATES, num_value_heads, key_dim, value_dim, device=device)
 
 
-@pytest.mark.parametrize(("num_key_heads", "num_value_heads", "key_dim", "value_dim"), DELTA_SHAPES)
-def test_delta_rows(
-    num_key_heads: int, num_value_heads: int, key_dim: int, value_dim: int, state_rows: Tensor, device: torch.device
-) -> None:
-    mixed, pool = make_delta(num_key_heads, num_value_heads, key_dim, value_dim, device)
-    log_decay, beta = -torch.rand(4, num_value_heads, device=device) * 3, torch.rand(4, num_value_heads, device=device)
-
-    def run(rows: slice) -> tuple[Tensor, Tensor]:
-        moved = pool.clone()
-        inputs = mixed[rows], log_decay[rows], beta[rows], moved, state_rows[rows]
-        return delta_rule.delta_rows(*inputs, num_key_heads), moved[state_rows[rows]]
-
-    expected_pool, moved = pool.clone(), pool.clone()
-    expected = delta_twin.delta_rows(mixed, log_decay, beta, expected_pool, state_rows, num_key_heads)
-    read = delta_rule.delta_rows(mixed, log_decay, beta, moved, state_rows, num_key_heads)
-    torch.testing.assert_close(read, expected, rtol=1e-5, atol=1e-5)
-    torch.testing.assert_close(moved, expected_pool, rtol=1e-5, atol=1e-5)
-    assert_rows_stand_alone(run, 4)
-
-
 @pytest.mark.parametrize("is_sigmoid", [True, False])
 @pytest.mark.parametrize(("num_key_heads", "num_value_heads", "key_dim", "value_dim"), DELTA_SHAPES)
 def test_delta_net_rows(
@@ -87,26 +65,29 @@ def test_delta_net_rows(
     device: torch.device,
 ) -> None:
     mixed, pool = make_delta(num_key_heads, num_value_heads, key_dim, value_dim, device)
-    gate = torch.randn(4, num_value_heads * value_dim, device=device)
     write, decay = torch.randn(2, 4, num_value_heads, device=device).unbind(0)
     # From gates that hardly open to some past softplus' threshold.
-    decay = decay * 15
+    gates = torch.randn(4, num_value_heads * value_dim, device=device), write, decay * 15
     decay_rate, dt_bias = (-torch.rand(2, num_value_heads, device=device)).unbind(0)
     norm = torch.rand(value_dim, device=device)
+    constants = delta_twin.DeltaNetConstants(decay_rate, dt_bias, norm, 1e-6, is_sigmoid, num_key_heads)
 
     def run(rows: slice) -> tuple[Tensor, Tensor]:
-        moved = pool.clone()
-        result = delta_rule.delta_net_rows(
-            mixed[rows], (gate[rows], write[rows], decay[rows]), decay_rate, dt_bias, norm, 1e-6, is_sigmoid,
-            moved, state_rows[rows], num_key_heads,
-        )  # fmt: skip
+        moved, own = pool.clone(), (gates[0][rows], gates[1][rows], gates[2][rows])
+        result = delta_rule.delta_net_rows(mixed[rows], own, constants, moved, state_rows[rows])
+        return result, moved
+
+    expected_pool = pool.clone()
+    expected = delta_twin.delta_net_rows(mixed, gates, constants, expected_pool, state_rows)
+    result, moved = run(slice(0, 4))
+    torch.testing.assert_close(result, expected, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(moved, expected_pool, rtol=1e-5, atol=1e-5)
+
+    def run_own(rows: slice) -> tuple[Tensor, Tensor]:
+        result, moved = run(rows)
         return result, moved[state_rows[rows]]
 
-    log_decay = functional.softplus(decay + dt_bias) * decay_rate
-    read = delta_twin.delta_rows(mixed, log_decay, torch.sigmoid(write), pool.clone(), state_rows, num_key_heads)
-    expected = norms_twin.gated_rms_norm(read, gate.view(read.shape), norm, 1e-6, is_sigmoid)
-    torch.testing.assert_close(run(slice(0, 4))[0], expected.view(4, -1), rtol=1e-4, atol=1e-5)
-    assert_rows_stand_alone(run, 4)
+    assert_rows_stand_alone(run_own, 4)
 
 
 @pytest.mark.parametrize("num_before", [1, 2, 4])
