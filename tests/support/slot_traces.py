@@ -84,6 +84,17 @@ class SideBySide:
         missed = (state.num_missed.clone(), state.missed_experts.clone(), state.missed_slots.clone())
         self._calls.append(_Call(plan.missed, plan.slots, ~was_resident, missed, slots, kinds))
 
+    def clear_and_place(self) -> None:
+        """What the host does between steps: empty the map, then put experts of every layer into the first slots."""
+        self.cache.clear()
+        self.state.owner.fill_(-1)
+        self.state.slot_of.fill_(-1)
+        for layer in range(self._shape.num_layers):
+            experts = self._rng.permutation(self._shape.num_experts)[: self._shape.num_choices].tolist()
+            for expert, slot in self.cache.place(layer, experts):
+                self.state.owner[slot] = layer * self._shape.num_experts + expert
+                self.state.slot_of[layer, expert] = slot
+
     def compare(self) -> None:
         """All calls since the last comparison, and where both ended."""
         for call in self._calls:

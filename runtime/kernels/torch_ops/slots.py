@@ -53,6 +53,9 @@ class SlotState:
     """int64 [L*E], 16 fraction bits: log2 of the use count as of `counted_tok`."""
     counted_tok: Tensor
     """int64 [L*E]."""
+    seen: Tensor
+    """int64 [4, S], of the Triton kernel alone: owner, stamp, last_tok and log2_count at token 0, by slot. Policy state
+    in the order in which victims are sought; where its owner is not the slot's, it is read anew."""
     counters: Tensor
     """int64 [3]: routed and missed experts, distinct per call, and missed bytes, in total."""
     missed_experts: Tensor
@@ -81,6 +84,7 @@ class SlotState:
             last_tok=full(num_owners, NEVER_TOKEN),
             log2_count=full(num_owners, NEVER_LOG2),
             counted_tok=full(num_owners, 0),
+            seen=full((4, num_slots), EMPTY),
             counters=full(3, 0),
             missed_experts=full(most_missed, 0, torch.int32),
             missed_slots=full(most_missed, 0, torch.int32),
@@ -91,7 +95,8 @@ class SlotState:
         """As `empty` made it, at the same addresses."""
         for tensor, value in (
             (self.slot_of, EMPTY), (self.owner, EMPTY), (self.clock, 0), (self.stamps, 0), (self.tok, 0),
-            (self.last_tok, NEVER_TOKEN), (self.log2_count, NEVER_LOG2), (self.counted_tok, 0), (self.counters, 0),
+            (self.last_tok, NEVER_TOKEN), (self.log2_count, NEVER_LOG2), (self.counted_tok, 0), (self.seen, EMPTY),
+            (self.counters, 0),
         ):  # fmt: skip
             tensor.fill_(value)
 

@@ -31,8 +31,10 @@ __all__ = ["SlotState", "begin_step", "copy_missed", "ensure"]
 
 SLOT_BITS = 16
 """Of a key; the score has the others: scores stay within 2^47 for 2^30 tokens or 2^40 calls."""
-MOST_KEYS = 8192
+MOST_KEYS = 4096
 """That registers hold at a time; more slots than that take their turns."""
+_STAMP, _LAST_TOK, _LOG2 = tl.constexpr(1), tl.constexpr(2), tl.constexpr(3)
+"""Rows of `SlotState.seen`; row 0 is the owner."""
 _EMPTY_KEY = tl.constexpr(-(1 << 62))
 _TAKEN_KEY = tl.constexpr((1 << 63) - 1)
 _SLOT_BITS = tl.constexpr(SLOT_BITS)
@@ -85,26 +87,35 @@ def _refresh_near_misses(
     ids_ptr,
     logits_ptr,
     last_tok_ptr,
+    slot_of_ptr,
+    seen_ptr,
     tok,
     NUM_ROWS: tl.constexpr,
     NUM_CHOICES: tl.constexpr,
     CHOICES: tl.constexpr,
     NUM_EXPERTS: tl.constexpr,
     EXPERTS: tl.constexpr,
+    NUM_SLOTS: tl.constexpr,
 ):
     """Experts within `_NEAR` of the lowest logit that a row routed count as used one token ago."""
     experts = tl.arange(0, EXPERTS)
     is_expert = experts < NUM_EXPERTS
     choices = tl.arange(0, CHOICES)
-    last_tok = tl.load(last_tok_ptr + experts, mask=is_expert, other=0)
+    # The hints keep an expert's numbers in one thread, whatever their width.
+    last_tok = tl.load(tl.multiple_of(last_tok_ptr + experts, 8), mask=is_expert, other=0)
+    slots = tl.load(tl.multiple_of(slot_of_ptr + experts, 4), mask=is_expert, other=-1)
     is_near = experts < 0
     for row in tl.static_range(NUM_ROWS):
         row_ptr = logits_ptr + row * NUM_EXPERTS
         is_choice = choices < NUM_CHOICES
         ids = tl.load(ids_ptr + row * NUM_CHOICES + choices, mask=is_choice, other=0)
         lowest = tl.min(tl.load(row_ptr + ids, mask=is_choice, other=float("inf")), 0)
-        is_near |= tl.load(row_ptr + experts, mask=is_expert, other=float("-inf")) >= lowest - _NEAR
-    tl.store(last_tok_ptr + experts, tl.maximum(last_tok, tok - 1), mask=is_expert & is_near)
+        logits = tl.load(tl.multiple_of(row_ptr + experts, 4), mask=is_expert, other=float("-inf"))
+        is_near |= logits >= lowest - _NEAR
+    is_near &= is_expert & (last_tok < tok - 1)
+    refreshed = tl.zeros_like(last_tok) + (tok - 1)
+    tl.store(tl.multiple_of(last_tok_ptr + experts, 8), refreshed, mask=is_near)
+    tl.store(seen_ptr + _LAST_TOK * NUM_SLOTS + slots, refreshed, mask=is_near & (slots >= 0))
 
 
 @triton.jit
@@ -117,7 +128,7 @@ def _log2_of_one_more(log2_count, table_ptr, mask):
 
 @triton.jit
 def _count_uses(last_tok_ptr, log2_count_ptr, counted_tok_ptr, table_ptr, experts, is_route, tok):
-    """Count a use of every route's expert; rows that route to the same expert write the same."""
+    """Count a use of every route's expert; rows that route to the same expert write the same. Returns log2 counts."""
     log2_count = tl.load(log2_count_ptr + experts, mask=is_route, other=0)
     counted_tok = tl.load(counted_tok_ptr + experts, mask=is_route, other=0)
     counted = _log2_of_one_more(log2_count - ((tok - counted_tok) << _DECAY), table_ptr, is_route)
@@ -126,30 +137,37 @@ def _count_uses(last_tok_ptr, log2_count_ptr, counted_tok_ptr, table_ptr, expert
     tl.store(log2_count_ptr + experts, counted, mask=is_route)
     tl.store(counted_tok_ptr + experts, tok + tl.zeros_like(counted), mask=is_route)
     tl.store(last_tok_ptr + experts, tok + tl.zeros_like(counted), mask=is_route)
+    return counted
 
 
 @triton.jit
-def _rule_scores(
-    last_tok_ptr,
-    log2_count_ptr,
-    counted_tok_ptr,
-    owners,
-    is_owned,
-    layer,
-    tok,
-    NUM_LAYERS: tl.constexpr,
-    NUM_EXPERTS: tl.constexpr,
-):
-    """int64 per owner: `experts.policy_rule`."""
+def _rule_scores(owners, last_tok, log2_count, layer, tok, NUM_LAYERS: tl.constexpr, NUM_EXPERTS: tl.constexpr):
+    """int64 per owner: `experts.policy_rule`. log2_count is that of token 0: it decays by the token's number."""
     ahead = owners // NUM_EXPERTS - layer
     distance = tl.where(ahead > 0, ahead, ahead + NUM_LAYERS)
     wait = (_WAIT * distance) // NUM_LAYERS
-    last_tok = tl.load(last_tok_ptr + owners, mask=is_owned, other=0)
-    log2_count = tl.load(log2_count_ptr + owners, mask=is_owned, other=0)
-    counted_tok = tl.load(counted_tok_ptr + owners, mask=is_owned, other=0)
     age = tl.minimum(tok - (ahead > 0).to(tl.int64) - last_tok, _LARGEST_AGE)
-    weighted = (log2_count - ((tok - counted_tok) << _DECAY)) * _LOG2_WEIGHT
-    return weighted - (age << _FRACTION) - wait
+    return (log2_count - (tok << _DECAY)) * _LOG2_WEIGHT - (age << _FRACTION) - wait
+
+
+@triton.jit
+def _see_use(seen_ptr, slots, owners, mask, stamp, tok, log2_count, NUM_SLOTS: tl.constexpr, IS_RULE: tl.constexpr):
+    """What a use in this call leaves of its owner, by slot."""
+    same = tl.zeros_like(owners).to(tl.int64)
+    tl.store(seen_ptr + slots, owners.to(tl.int64), mask=mask)
+    tl.store(seen_ptr + _STAMP * NUM_SLOTS + slots, stamp + same, mask=mask)
+    if IS_RULE:
+        tl.store(seen_ptr + _LAST_TOK * NUM_SLOTS + slots, tok + same, mask=mask)
+        tl.store(seen_ptr + _LOG2 * NUM_SLOTS + slots, log2_count + (tok << _DECAY), mask=mask)
+
+
+@triton.jit
+def _see(seen_ptr, PART: tl.constexpr, slots, is_slot, is_stale, current, NUM_SLOTS: tl.constexpr):
+    """A part of what was seen of every slot's owner, brought up to date where it is another's."""
+    place_ptr = tl.multiple_of(seen_ptr + PART * NUM_SLOTS + slots, 8)
+    seen = tl.where(is_stale, current, tl.load(place_ptr, mask=is_slot, other=0))
+    tl.store(place_ptr, seen, mask=is_stale)
+    return seen
 
 
 @triton.jit
@@ -176,6 +194,7 @@ def _ensure_kernel(
     last_tok_ptr,
     log2_count_ptr,
     counted_tok_ptr,
+    seen_ptr,
     table_ptr,
     counters_ptr,
     missed_experts_ptr,
@@ -207,7 +226,8 @@ def _ensure_kernel(
     other_experts, other_found, is_other = _routes(ids_ptr, layer_slots_ptr, NUM_ROUTES, ROUTES)
     layer_owners = experts + layer * NUM_EXPERTS
     # Under way while the routes are sorted out.
-    first_owners = tl.load(owner_ptr + tl.arange(0, SLOTS), mask=tl.arange(0, SLOTS) < NUM_SLOTS, other=-1)
+    first_slots = tl.arange(0, SLOTS)
+    first_owners = tl.load(tl.multiple_of(owner_ptr + first_slots, 4), mask=first_slots < NUM_SLOTS, other=-1)
 
     # Distinct experts: of the rows that route to one, the first counts.
     if NUM_ROWS == 1:
@@ -222,12 +242,26 @@ def _ensure_kernel(
     num_routed = tl.sum(is_first.to(tl.int32), 0)
 
     tl.store(stamps_ptr + layer_owners, stamp + tl.zeros([ROUTES], tl.int64), mask=is_route)
+    log2_count = tl.zeros([ROUTES], tl.int64)
     if IS_RULE:
         layer_tok_ptr = last_tok_ptr + layer * NUM_EXPERTS
         _refresh_near_misses(
-            ids_ptr, logits_ptr, layer_tok_ptr, tok, NUM_ROWS, NUM_CHOICES, CHOICES, NUM_EXPERTS, EXPERTS
+            ids_ptr,
+            logits_ptr,
+            layer_tok_ptr,
+            layer_slots_ptr,
+            seen_ptr,
+            tok,
+            NUM_ROWS,
+            NUM_CHOICES,
+            CHOICES,
+            NUM_EXPERTS,
+            EXPERTS,
+            NUM_SLOTS,
         )
-        _count_uses(last_tok_ptr, log2_count_ptr, counted_tok_ptr, table_ptr, layer_owners, is_route, tok)
+        log2_count = _count_uses(last_tok_ptr, log2_count_ptr, counted_tok_ptr, table_ptr, layer_owners, is_route, tok)
+    is_hit = is_route & (found >= 0)
+    _see_use(seen_ptr, found, layer_owners, is_hit, stamp, tok, log2_count, NUM_SLOTS, IS_RULE)
     tl.store(num_missed_ptr, num_missed)
     tl.store(counters_ptr, tl.load(counters_ptr) + num_routed)
     is_missed = is_route & (found < 0)
@@ -240,17 +274,29 @@ def _ensure_kernel(
         for chunk in tl.static_range(CHUNKS):
             slots = chunk * SLOTS + tl.arange(0, SLOTS)
             is_slot = slots < NUM_SLOTS
-            owners = first_owners if chunk == 0 else tl.load(owner_ptr + slots, mask=is_slot, other=-1)
+            owners = first_owners
+            if chunk:
+                owners = tl.load(tl.multiple_of(owner_ptr + slots, 4), mask=is_slot, other=-1)
             is_owned = owners >= 0
+            # The hints keep a slot's numbers in one thread, whatever their width.
+            owner_place_ptr = tl.multiple_of(seen_ptr + slots, 8)
+            is_stale = is_slot & (tl.load(owner_place_ptr, mask=is_slot, other=-1) != owners)
+            tl.store(owner_place_ptr, owners.to(tl.int64), mask=is_stale)
+            # Read by owner, a line to each, only where another's state was seen.
+            is_read = is_stale & is_owned
+            stamps = tl.load(stamps_ptr + owners, mask=is_read, other=0)
+            stamps = _see(seen_ptr, _STAMP, slots, is_slot, is_stale, stamps, NUM_SLOTS)
             if IS_RULE:
-                in_layer = is_owned & (owners // NUM_EXPERTS == layer)
-                is_pinned = in_layer & (tl.load(stamps_ptr + owners, mask=in_layer, other=0) == stamp)
-                scores = _rule_scores(
-                    last_tok_ptr, log2_count_ptr, counted_tok_ptr, owners, is_owned, layer, tok, NUM_LAYERS, NUM_EXPERTS
-                )
+                last_tok = tl.load(last_tok_ptr + owners, mask=is_read, other=0)
+                last_tok = _see(seen_ptr, _LAST_TOK, slots, is_slot, is_stale, last_tok, NUM_SLOTS)
+                counts = tl.load(log2_count_ptr + owners, mask=is_read, other=0)
+                counts += tl.load(counted_tok_ptr + owners, mask=is_read, other=0) << _DECAY
+                counts = _see(seen_ptr, _LOG2, slots, is_slot, is_stale, counts, NUM_SLOTS)
+                scores = _rule_scores(owners, last_tok, counts, layer, tok, NUM_LAYERS, NUM_EXPERTS)
+                is_pinned = is_owned & (stamps == stamp)
             else:
+                scores = stamps
                 is_pinned = owners < -1
-                scores = tl.load(stamps_ptr + owners, mask=is_owned, other=0)
             keys = tl.where(is_owned, scores << _SLOT_BITS, _EMPTY_KEY) + slots
             keys = tl.where(is_slot & ~is_pinned, keys, _TAKEN_KEY)
             if CHUNKS > 1:
@@ -269,6 +315,7 @@ def _ensure_kernel(
         tl.store(slot_of_ptr + evicted, tl.full([ROUTES], -1, tl.int32), mask=is_missed & (evicted >= 0))
         tl.store(owner_ptr + victims, layer_owners, mask=is_missed)
         tl.store(layer_slots_ptr + experts, victims, mask=is_missed)
+        _see_use(seen_ptr, victims, layer_owners, is_missed, stamp, tok, log2_count, NUM_SLOTS, IS_RULE)
         tl.store(missed_experts_ptr + ranks, experts, mask=is_missed)
         tl.store(missed_slots_ptr + ranks, victims, mask=is_missed)
         found = tl.where(is_missed, victims, found)
@@ -336,6 +383,7 @@ def ensure(
         state.last_tok,
         state.log2_count,
         state.counted_tok,
+        state.seen,
         _log2_table(state.owner.device),
         state.counters,
         state.missed_experts,

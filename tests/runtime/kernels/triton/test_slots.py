@@ -22,6 +22,16 @@ def test_slots_that_take_turns(policy: str, device: torch.device, monkeypatch: p
     SideBySide(slots, policy, SlotShape(3, 24, 3, 43), device, seed=6).run(20)
 
 
+@pytest.mark.parametrize("policy", ["lru", "rule"])
+def test_experts_that_the_host_placed_have_their_own_state(policy: str, device: torch.device) -> None:
+    both = SideBySide(slots, policy, SlotShape(3, 10, 2, 9), device, seed=8)
+    for _ in range(6):
+        both.run(3)
+        both.clear_and_place()
+        both.compare()
+    both.run(3)
+
+
 def test_a_layer_that_runs_twice_in_a_step_pins_what_it_routes_now(device: torch.device) -> None:
     for policy in ("lru", "rule"):
         both = SideBySide(slots, policy, SlotShape(1, 9, 4, 4, most_rows=1), device, seed=7)
