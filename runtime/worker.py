@@ -39,14 +39,16 @@ def main() -> None:
 
 
 class _Sender:
-    """Sends events; a closed pipe ends the process."""
+    """Sends events, from any thread; a closed pipe ends the process."""
 
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
+        self._lock = threading.Lock()
 
     def __call__(self, event: Event) -> None:
         try:
-            self._wire.send(event)
+            with self._lock:
+                self._wire.send(event)
         except OSError:
             os._exit(0)
 

@@ -10,6 +10,8 @@ from collections.abc import Callable
 import torch
 
 from runtime.errors import EngineError, HotslotError, RequestError
+from runtime.execute.counting import TokenCounting
+from runtime.execute.failures import failure, one_line
 from runtime.execute.load import LoadedModel, load_model
 from runtime.execute.placement import Placement
 from runtime.execute.work import Work
@@ -28,7 +30,6 @@ from runtime.protocol import (
     StartTrace,
     StatsReported,
     StopTrace,
-    TokensCounted,
 )
 from runtime.schedule.step_plan import StepPlan
 from runtime.telemetry.process_memory import library_bytes, resident_bytes
@@ -38,7 +39,10 @@ _logger = logging.getLogger("hotslot.engine")
 
 
 class Engine:
-    """One model and the requests it works on. `step` computes at most one chunk or one token of each."""
+    """One model and the requests it works on. `step` computes at most one chunk or one token of each.
+
+    `send` is called from a thread of its own, too, for tokens that are counted while something runs.
+    """
 
     def __init__(self, send: Callable[[Event], None], placement: Placement | None = None) -> None:
         """`placement` overrides the device's own number formats and path."""
@@ -48,6 +52,7 @@ class Engine:
         self._model: LoadedModel | None = None
         self._work: dict[str, Work] = {}
         self._stats_sent_s = 0.0
+        self._counting = TokenCounting(send)
 
     @property
     def is_loaded(self) -> bool:
@@ -69,11 +74,8 @@ class Engine:
         else:
             try:
                 self._accept(command)
-            except HotslotError as error:
-                self._send(Failed(command.request_id, str(error), type(error).__name__))
             except Exception as error:
-                _logger.exception("a %s failed", type(command).__name__)
-                self._send(Failed(command.request_id, _one_line("The request could not be read", error)))
+                self._send(failure(command.request_id, "The request could not be read", error))
 
     def step(self) -> None:
         """Run one planned step, if there is anything to do. Never raises."""
@@ -92,7 +94,7 @@ class Engine:
             self._send(LoadFailed(str(error), type(error).__name__))
         except Exception as error:
             _logger.exception("loading failed")
-            self._send(LoadFailed(_one_line(f"{command.options.model_path} could not be loaded", error)))
+            self._send(LoadFailed(one_line(f"{command.options.model_path} could not be loaded", error)))
         else:
             self._send(self._model.loaded_event())
 
@@ -101,7 +103,7 @@ class Engine:
         if isinstance(command, GetStats):
             self._send(StatsReported(command.request_id, model.stats()))
         elif isinstance(command, CountTokens):
-            self._send(TokensCounted(command.request_id, model.admission.count_tokens(command)))
+            self._counting.answer(model.admission, command, can_wait=self.is_idle)
         elif isinstance(command, StartTrace):
             self._send(model.tracing.start(command))
         elif isinstance(command, StopTrace):
@@ -155,7 +157,7 @@ class Engine:
             model.scheduler.complete(plan)
         except Exception as error:
             _logger.exception("a step failed")
-            self._abandon(model, plan, _one_line("The engine could not compute this answer", error))
+            self._abandon(model, plan, one_line("The engine could not compute this answer", error))
             return
         num_wanted = self._take(model, plan, logits, started_s)
         now_s = time.monotonic()
@@ -183,11 +185,8 @@ class Engine:
                 self._send_all(work.take(segment, rows, now_s - started_s, now_s))
                 if work.is_over:
                     self._finish(model, work)
-            except HotslotError as error:
-                self._fail(model, work, Failed(segment.sequence_id, str(error), type(error).__name__))
             except Exception as error:
-                _logger.exception("a request failed")
-                self._fail(model, work, Failed(segment.sequence_id, _one_line("This answer failed", error)))
+                self._fail(model, work, failure(segment.sequence_id, "This answer failed", error))
         return num_wanted
 
     def _finish(self, model: LoadedModel, work: Work) -> None:
@@ -220,13 +219,3 @@ class Engine:
     def _send_all(self, events: list[Event]) -> None:
         for event in events:
             self._send(event)
-
-
-def _one_line(what: str, error: Exception) -> str:
-    """A line for a person; the traceback is in the log."""
-    detail = " ".join(str(error).split())
-    if len(detail) > 200:
-        detail = detail[:200] + "…"
-    return (
-        f"{what} ({type(error).__name__}: {detail}); the engine log has the details. Send the message again to retry."
-    )

@@ -170,10 +170,12 @@ class ChatTemplate:
         return [tuple(token_id for part in group for token_id in ids_of(part)) for group in groups]
 
     def _encode_texts(self, texts: Sequence[str]) -> dict[str, tuple[int, ...]]:
-        new = [text for text in dict.fromkeys(texts) if text not in self._encoded]
-        known = {text: self._encoded[text] for text in texts if text in self._encoded}
-        self._encoded = known | dict(zip(new, map(tuple, self._tokenizer.encode_texts(new)), strict=True))
-        return self._encoded
+        # Another thread may count a prompt meanwhile and leave its own texts: each goes on with what it saw.
+        encoded = self._encoded
+        new = [text for text in dict.fromkeys(texts) if text not in encoded]
+        known = {text: encoded[text] for text in texts if text in encoded}
+        self._encoded = known = known | dict(zip(new, map(tuple, self._tokenizer.encode_texts(new)), strict=True))
+        return known
 
 
 def _parts(spans: Spans, reuses: Iterable[Reuse]) -> list[Span | Reuse]:

@@ -8,6 +8,7 @@ import textwrap
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -119,6 +120,25 @@ def test_two_requests_at_once_both_end(running: Running) -> None:
         running.client.generate(hello("p1"))
     assert isinstance(list(second)[-1], Finished)
     assert isinstance(list(first)[-1], Finished)
+
+
+def test_one_of_four_streams_is_left_and_the_others_go_on(running: Running) -> None:
+    """In its decode and in its prefill; another is cancelled while it waits. Nothing runs or waits at the end."""
+    client = running.client
+    streams = [client.generate(hello(f"four{number}", max_tokens=40, seed=number)) for number in range(3)]
+    reader = client.generate(Generate("four-reader", LONG_PROMPT, kind="side_call"))
+    waiting = client.generate(replace(hello("four-waiting"), kind="side_call"))
+    next(event for event in streams[0] if isinstance(event, TextProduced))
+    next(event for event in reader if isinstance(event, PrefillProgressed))
+    client.cancel("four-waiting")
+    streams[0].close()  # type: ignore[attr-defined]
+    reader.close()  # type: ignore[attr-defined]
+    assert isinstance(list(waiting)[-1], Cancelled)
+    assert all(isinstance(list(stream)[-1], Finished) for stream in streams[1:])
+    assert isinstance(list(client.generate(hello("four-next")))[-1], Finished)
+    stats = client.stats()
+    assert stats.num_queued == 0
+    assert stats.num_running <= 1, "at most the last one closes"
 
 
 def test_log_has_no_chat_text(running: Running) -> None:

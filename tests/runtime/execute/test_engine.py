@@ -1,5 +1,6 @@
 """Promises of the engine on the demo model: one last event each, reuse that changes nothing, limits that are said."""
 
+import threading
 from array import array
 from pathlib import Path
 from typing import Any
@@ -244,6 +245,31 @@ def test_counting_equals_what_is_prefilled(driver: EngineDriver) -> None:
     counted = driver.events[-1]
     assert isinstance(counted, TokensCounted)
     assert driver.ask("counted", HELLO).usage.prompt_tokens == counted.num_tokens
+
+
+def test_counting_a_long_text_holds_up_no_stream(driver: EngineDriver, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Counted between two steps, it would wait for ever for the first of them."""
+    admission = driver.engine._model.admission  # type: ignore[union-attr]
+    count, has_stepped = admission.count_tokens, threading.Event()
+
+    def count_late(command: CountTokens) -> int:
+        assert has_stepped.wait(30)
+        return count(command)
+
+    monkeypatch.setattr(admission, "count_tokens", count_late)
+    driver.send(Generate("streaming", HELLO, SamplingOptions(max_tokens=8), thinking=False))
+    driver.step()
+    driver.send(CountTokens("beside", HELLO, thinking=False))
+    driver.send(CountTokens("bad", ()))
+    driver.step()
+    has_stepped.set()
+    driver.engine._counting._thread.submit(lambda: None).result(30)
+    (counted,) = driver.events_of("beside")
+    assert isinstance(counted, TokensCounted)
+    (failed,) = driver.events_of("bad")
+    assert isinstance(failed, Failed)
+    assert failed.kind == "RequestError"
+    driver.settle()
 
 
 def test_scores_agree_however_the_tokens_are_fed(driver: EngineDriver, tmp_path: Path) -> None:
