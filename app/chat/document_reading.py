@@ -38,6 +38,31 @@ def without_readings(attachments: Sequence[Attachment]) -> tuple[Attachment, ...
     return tuple(replace(attachment, reading=None) for attachment in own)
 
 
+class DocumentCounter:
+    """Tokens of documents. Counting 16 MiB takes the engine 20 s and a GiB: what can't fit is counted by a sample."""
+
+    def __init__(self, count: CountTokens, context_tokens: int) -> None:
+        self._count = count
+        self._most_chars = _MOST_CHARS_PER_TOKEN * context_tokens
+
+    def is_sampled(self, document: Attachment) -> bool:
+        """Whether its tokens are an estimate; the context has no room for them then."""
+        return len(document.text) > self._most_chars
+
+    async def whole(self, document: Attachment) -> int:
+        """Of the whole of it."""
+        text = await asyncio.to_thread(lambda: marked(document, blocks_of(document)))
+        if len(text) <= self._most_chars:
+            return await self.text(text)
+        return await self.text(text[:_SAMPLE_CHARS]) * len(text) // _SAMPLE_CHARS
+
+    async def text(self, text: str) -> int:
+        """Of a text in a prompt, without the prompt."""
+        drafts = (Message("", None, "user", content) for content in (text, "."))
+        with_text, without = [await self._count((draft,)) for draft in drafts]
+        return with_text - without
+
+
 class DocumentReader:
     """One decision for the last message of `branch`. `attachments` are complete once `decide` has ended."""
 
@@ -53,6 +78,7 @@ class DocumentReader:
         self._earlier = tuple(message for message in branch[:-1] if not is_left_out(message))
         self._message = branch[-1]
         self._count = count
+        self._counter = DocumentCounter(count, context_tokens)
         self._context_tokens = context_tokens
         self._answer_tokens = min(answer_tokens or ANSWER_TOKENS, context_tokens // 4)
         self._choice = choice
@@ -73,7 +99,7 @@ class DocumentReader:
         decided = [document for document in self._documents if document.reading is not None]
         bare = (*self._earlier, replace(self._message, attachments=tuple(decided)))
         room = self._context_tokens - self._answer_tokens - await self._count(bare)
-        sizes = {number: await self._num_tokens(self._documents[number]) for number in waiting}
+        sizes = {number: await self._counter.whole(self._documents[number]) for number in waiting}
         readings = {number: document.reading for number, document in enumerate(self._documents)}
         # The smallest first: what it leaves of its share is there for the others.
         waiting.sort(key=lambda number: sizes[number])
@@ -106,7 +132,7 @@ class DocumentReader:
             plan = await asyncio.to_thread(reading_plan, document, question, planned_room, num_tokens, choice, shown)
             if plan.mode != "passages":
                 return plan
-            cost = await self._count_text(shown_text(_with_passages(document, plan))) if plan.passages else 0
+            cost = await self._counter.text(shown_text(_with_passages(document, plan))) if plan.passages else 0
             if cost <= max(room_tokens, 0):
                 return replace(plan, num_tokens=cost)
             planned_room = int(planned_room * 0.7 * room_tokens / cost)
@@ -150,19 +176,6 @@ class DocumentReader:
             if shown.text == document.text and shown.reading is not None
             for first, end in shown.reading.blocks
         )
-
-    async def _num_tokens(self, document: Attachment) -> int:
-        """Of the whole of it: counted, or from a sample where it is far too long to fit."""
-        text = await asyncio.to_thread(lambda: marked(document, blocks_of(document)))
-        if len(text) <= _MOST_CHARS_PER_TOKEN * self._context_tokens:
-            return await self._count_text(text)
-        return await self._count_text(text[:_SAMPLE_CHARS]) * len(text) // _SAMPLE_CHARS
-
-    async def _count_text(self, text: str) -> int:
-        """Of a text in a prompt, without the prompt."""
-        drafts = (Message("", None, "user", content) for content in (text, "."))
-        with_text, without = [await self._count((draft,)) for draft in drafts]
-        return with_text - without
 
     def _event(self, document: Attachment, plan: ReadingPlan, num_tokens: int) -> DocumentPlanned:
         share = plan.num_tokens / self._context_tokens

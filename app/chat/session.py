@@ -9,7 +9,7 @@ from contextlib import aclosing
 from pathlib import Path
 
 from app.chat.context_window import build_context
-from app.chat.document_reading import DocumentReader, ReadPieces, without_readings
+from app.chat.document_reading import DocumentCounter, DocumentReader, ReadPieces, without_readings
 from app.chat.engine_start import EngineStarter
 from app.chat.events import (
     DocumentPlanned,
@@ -269,11 +269,17 @@ class ChatSession:
             self._rounds.answer_permission(call_id, answer)
 
     async def count_tokens(self, text: str, attachments: Sequence[Attachment] = ()) -> int | None:
-        """Tokens the whole prompt would have with this message; None while no model is loaded."""
+        """Tokens the whole prompt would have with this message and all of its documents; None while no model is loaded.
+
+        Documents far too long for the context are estimated.
+        """
         if self.loaded is None:
             return None
-        draft = Message("", None, "user", clean(text), attachments=tuple(attachments))
-        return await self._count((*self.messages, draft))
+        counter = DocumentCounter(self._count, self.loaded.context_limit_tokens)
+        sampled = [document for document in attachments if counter.is_sampled(document)]
+        counted = tuple(document for document in attachments if not counter.is_sampled(document))
+        draft = Message("", None, "user", clean(text), attachments=counted)
+        return await self._count((*self.messages, draft)) + sum([await counter.whole(one) for one in sampled])
 
     async def plan_reading(
         self, text: str, attachments: Sequence[Attachment], reading: ReadingChoice = "auto"

@@ -13,6 +13,7 @@ from app.documents.reading_plan import ReadingPlan
 from app.messages import PAGE_BREAK, Attachment, Message, Reading
 from app.settings import Settings
 from app.store.conversations import Store
+from runtime.protocol import CountTokens
 from tests.support.scripted_engine import HELLO, ScriptedEngine
 
 PAGES = [f"The keeper of harbour {number} is called Petra{number}. " + "Boats come. " * 90 for number in range(40)]
@@ -23,6 +24,17 @@ SMALL = Attachment("notes.txt", "One line.\nAnother line.")
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
     return Store.open(tmp_path / "hotslot.db")
+
+
+class RecordingEngine(ScriptedEngine):
+    """Notes how much it was made to count."""
+
+    counted_words: tuple[int, ...] = ()
+
+    async def count_tokens(self, request: CountTokens) -> int:
+        num_words = await super().count_tokens(request)
+        self.counted_words = (*self.counted_words, num_words)
+        return num_words
 
 
 def session_of(store: Store, *, context_tokens: int = 2000) -> tuple[ChatSession, ScriptedEngine]:
@@ -198,11 +210,14 @@ async def test_the_plan_is_seen_before_sending(store: Store) -> None:
 
 
 async def test_a_document_far_too_long_is_counted_by_a_sample(store: Store) -> None:
-    session, _ = session_of(store)
+    engine = RecordingEngine(HELLO, context_limit_tokens=2000)
+    session = ChatSession(engine, store, Settings(), Path("/models/scripted"))
     await say(session, "hi")
     words = Attachment("words.txt", "Petra has a boat.\n" * 100_000)
     [plan] = await session.plan_reading("Who is Petra?", [words])
     assert plan.document_tokens == pytest.approx(600_000, rel=0.05)
+    assert await session.count_tokens("?", [words, SMALL]) == pytest.approx(600_000, rel=0.05)
+    assert max(engine.counted_words) < 20_000
 
 
 async def test_readings_survive_export_and_import(store: Store) -> None:
