@@ -67,7 +67,7 @@ def parse(arguments: list[str] | None = None) -> Settings:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--position", type=int, default=4096, help="tokens before the one that is decoded")
     parser.add_argument("--banks", type=int, help="host banks; fewer than layers are shared. Default: what fits")
-    parser.add_argument("--policies", default="lru,rule")
+    parser.add_argument("--policies", default="rule,lru")
     parser.add_argument("--levels", default=",".join(LEVELS))
     parser.add_argument("--tiny", action="store_true", help="a tiny geometry, to see the bench run")
     found = parser.parse_args(arguments)
@@ -194,13 +194,18 @@ class _Policy:
             by_rows = {str(rows): self._rows(rows) for rows in self._settings.rows}
             result: dict[str, Any] = {"graph_vram_bytes": self._vram_bytes, "rows": by_rows}
             if self._bench.streams is not None:
-                result["split"] = {level: self._split(level) for level in self._steps}
+                # Branches that overlap would count twice: the serial sequence has the parts.
+                result["split"] = {level: self._split(level) for level in self._steps if level == "off"}
+                _say(json.dumps(result["split"]))
         return result
 
     def _rows(self, rows: int) -> dict[str, Any]:
         arms: dict[str, Callable[[], float]] = {level: partial(self._time, level, rows) for level in self._steps}
         medians = interleaved(arms, self._settings.rounds)
-        return {level: self._arm(level, rows, seconds) for level, seconds in medians.items()}
+        found = {level: self._arm(level, rows, seconds) for level, seconds in medians.items()}
+        # Whoever stops the bench early has what was measured so far.
+        _say(json.dumps({"policy": self._experts.cache.policy, "rows": rows, **found}))
+        return found
 
     def _arm(self, level: str, rows: int, seconds: float) -> dict[str, Any]:
         key = f"{level} {rows}"

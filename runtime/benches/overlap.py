@@ -25,6 +25,8 @@ from runtime.execute.streams import DecodeStreams
 from runtime.experts.store import PinnedStore
 from runtime.kernels.ops import select_ops
 
+_COMPARED_STEPS = 16
+_PROFILED_STEPS = 6
 _SHARED_MARKS = ("silu", "sigmoid", "mulfunctor", "shared")
 """In names of kernels that only the shared expert launches inside a layer."""
 
@@ -50,7 +52,7 @@ def parse(arguments: list[str] | None = None) -> Settings:
     parser.add_argument("--rows", type=int, default=1, help="sequences decoded together, 1 to 4")
     parser.add_argument("--misses", default="0,1,4,10", help="missing experts per layer and step, several to compare")
     parser.add_argument("--replays", type=int, default=40, help="replays of one measure")
-    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--policy", choices=("lru", "rule"), default="lru")
     parser.add_argument("--tiny", action="store_true", help="a tiny geometry, to see the bench run")
     found = parser.parse_args(arguments)
@@ -88,6 +90,8 @@ def run(settings: Settings) -> dict[str, Any]:
         context = torch.cuda.stream(streams.compute) if streams is not None else torch.inference_mode()
         with context:
             report["by_misses"].append(_OneCount(settings, num_missed, device, streams, store).measure())
+        # Whoever stops the bench early has what was measured so far.
+        print(json.dumps(report["by_misses"][-1]), file=sys.stderr, flush=True)
     return report
 
 
@@ -129,7 +133,8 @@ class _OneCount:
             result["saved_us_per_layer"] = {
                 level: 1e6 * (medians["off"] - medians[level]) / num_layers for level in self._levels[1:]
             }
-            result["trace"] = {level: self._trace(level) for level in self._levels}
+            if self._num_missed:
+                result["trace"] = {level: self._trace(level) for level in self._levels}
         return result
 
     def _fill(self) -> None:
@@ -153,25 +158,27 @@ class _OneCount:
             self._stack.experts.pool.zero_()
             self._stack.reset()
             outputs = []
-            for _ in range(min(24, self._num_steps)):
+            for _ in range(min(_COMPARED_STEPS, self._num_steps)):
                 self._steps[level].run()
                 outputs.append(self._stack.outputs.clone())
             experts = self._stack.experts
-            results.append((torch.stack(outputs), experts.cache.state.slot_of.clone(), experts.pool.cpu()))
+            # Slots as sums of their words, where they lie: a pool may be larger than what the host likes to copy.
+            words = experts.pool.view(torch.int64)
+            mixed = (words * torch.arange(1, words.shape[1] + 1, device=words.device)).sum(1)
+            results.append((torch.stack(outputs), experts.cache.state.slot_of.clone(), mixed))
         return all(
             torch.equal(ours, theirs) for result in results for ours, theirs in zip(result, results[0], strict=True)
         )
 
     def _trace(self, level: OverlapLevel) -> dict[str, Any]:
         self._fill()
-        num_runs = 8
-        kernels = profile_kernels(lambda: [self._steps[level].run() for _ in range(num_runs)])
+        kernels = profile_kernels(lambda: [self._steps[level].run() for _ in range(_PROFILED_STEPS)])
         layers = [times for layer in _split_layers(kernels) if (times := _layer_times(layer)) is not None]
         return {
             **_summary(layers),
             "kernels_us_and_launches_per_layer": {
                 name: [round(value / self._settings.layers, 3) for value in values]
-                for name, values in split_by_name(kernels, num_runs, 14).items()
+                for name, values in split_by_name(kernels, _PROFILED_STEPS, 14).items()
             },
         }
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from runtime.checkpoint.files import CheckpointFiles, TensorEntry
+from runtime.experts.pinning import page_aligned
 from runtime.experts.store import PinnedStore
 from runtime.families.dense_tensors import dense_tensors
 from runtime.families.names import NameMap, is_hash_buffer
@@ -20,6 +21,8 @@ from runtime.spec import ExpertFormat, ModelSpec
 
 NAMES = NameMap("model.")
 _SEED = 20_260_826
+_DISTINCT_RECORDS = 64
+"""Random bytes are slow to draw; what is copied and computed does not depend on them."""
 _TABLE_BASE = 1_000_000
 """Rows per head of the n-gram table. The published 20,000,000 take 47.7 GiB; a lookup reads the same 16 rows."""
 
@@ -107,10 +110,12 @@ class RandomTensors:
 
 def random_bank(layout: RecordLayout, num_experts: int, seed: int = 0) -> Tensor:
     """uint8 [num_experts, record_bytes]: valid records whose experts keep activations near 1."""
-    rng = np.random.default_rng(seed)
     if layout.expert_format != "nvfp4":
         return _plain_bank(layout, num_experts, seed)
-    bank = np.frombuffer(rng.bytes(num_experts * layout.record_bytes), np.uint8).reshape(num_experts, -1).copy()
+    rng = np.random.default_rng(seed)
+    num_drawn = min(num_experts, _DISTINCT_RECORDS)
+    drawn = np.frombuffer(rng.bytes(num_drawn * layout.record_bytes), np.uint8).reshape(num_drawn, -1)
+    bank = np.tile(drawn, (-(-num_experts // num_drawn), 1))[:num_experts]
     for begin, end in (
         (layout.gate_up_scale_offset, layout.down_offset), (layout.down_scale_offset, layout.global_scale_offset)
     ):  # fmt: skip
@@ -138,10 +143,8 @@ def random_store(spec: ModelSpec, num_banks: int) -> PinnedStore:
     """Banks of all layers; with fewer than there are layers, layers share them in turn."""
     layouts = RecordLayout.of_layers(spec)
     template = random_bank(layouts[0], spec.moe.num_experts)
-    banks = [template]
-    while len(banks) < min(num_banks, spec.num_layers):
-        # Copied on all threads, so that its pages are faulted in by all of them.
-        banks.append(torch.empty_like(template).copy_(template))
+    # Copied on all threads, so that their pages are faulted in by all of them.
+    banks = [page_aligned(*template.shape).copy_(template) for _ in range(min(num_banks, spec.num_layers))]
     return PinnedStore([banks[layer % len(banks)] for layer in range(spec.num_layers)], layouts)
 
 

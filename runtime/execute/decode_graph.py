@@ -104,6 +104,7 @@ class DecodeSteps:
         """Logits fp32 [rows, vocab] of a planned decode step; they stay valid until the next step. Waits for it."""
         with self._on_compute_stream():
             self._inputs.fill(plan)
+            self._decoder.fetch_ngram_rows(self._inputs.rows(len(plan.segments)), self._states)
             logits = self.launch(len(plan.segments))
             self._experts.ended_step(len(plan.segments))
         return logits

@@ -72,6 +72,8 @@ def build_device_path(
     # Loading ran on the default stream, which the compute stream does not wait for.
     if is_cuda:
         torch.cuda.synchronize(placement.device)
+    if budget.is_ngram_table_mapped:
+        decoder.keep_ngram_rows(budget.max_sequences)
     steps = DecodeSteps(decoder, pages, states, experts, inputs, streams)
     level: OverlapLevel = "off"
     if streams is not None and decision.level != "off":

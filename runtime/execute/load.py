@@ -257,7 +257,7 @@ def _warm_up(
 ) -> None:
     """The first answer pays for no lazy initialisation, and finds every slot empty."""
     progress.report("warmup", 0, 1)
-    scores = scores_bytes(spec, options.chunk_tokens, budget.context_tokens, is_sparse_gathered=False)
+    scores = scores_bytes(spec, options.chunk_tokens, budget.context_tokens)
     if budget.device == "cpu":
         grow_heap(budget.workspace_bytes - scores)
     warm_up(forward, options.chunk_tokens, budget.context_tokens, LOGITS_TILE_BYTES // (4 * spec.vocab_size))

@@ -3,16 +3,13 @@
 from collections.abc import Callable
 from typing import Protocol
 
-import torch
 from torch import Tensor
 
 from runtime.checkpoint.expert_source import ExpertTensors
-from runtime.errors import EngineError
 from runtime.experts.packing import check_layout, pack_record
+from runtime.experts.pinning import page_aligned, pin
 from runtime.record import RecordLayout
 
-_PORTABLE = 1
-"""cudaHostRegisterPortable: locked for every context of the process."""
 ProgressCallback = Callable[[int, int], None]
 """Called with (done bytes, total bytes); may raise to cancel the work."""
 
@@ -70,7 +67,7 @@ class PinnedStore:
         progress(done, total)
         for layer, layout in enumerate(layouts):
             check_layout(layout)
-            bank = torch.empty(num_experts, layout.record_bytes, dtype=torch.uint8)
+            bank = page_aligned(num_experts, layout.record_bytes)
             for expert in range(num_experts):
                 pack_record(expert_source.expert(layer, expert), layout, bank[expert])
                 done += layout.record_bytes
@@ -88,18 +85,8 @@ class PinnedStore:
         return self._banks[layer]
 
     def pin(self) -> None:
-        """Page-lock every bank, so that a GPU reads it where it lies. After filling: locked pages are slow to fill.
-
-        Raises EngineError where the system refuses.
-        """
-        for bank in {bank.data_ptr(): bank for bank in self._banks}.values():
-            status = int(torch.cuda.cudart().cudaHostRegister(bank.data_ptr(), bank.nbytes, _PORTABLE))
-            if status:
-                raise EngineError(
-                    f"{bank.nbytes >> 20} MiB of host memory can't be page-locked for the GPU (CUDA error {status}); "
-                    "close other programs, raise the limit of locked memory (`hotslot doctor` shows it), or set "
-                    "--device cpu."
-                )
+        """Page-lock every bank, so that a GPU reads it where it lies. Raises EngineError where the system refuses."""
+        pin(self._banks, self)
 
     @property
     def num_bytes(self) -> int:

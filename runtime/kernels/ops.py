@@ -16,6 +16,7 @@ from runtime.kernels.torch_ops import (
     conv,
     delta_rule,
     experts,
+    gather,
     hyper_connection,
     linear,
     ngram,
@@ -59,6 +60,7 @@ class Ops:
     context_rows: Op
     ngram_ids: Op
     ngram_gate: Op
+    gather_rows: Op
     route: Op
     combine_routes: Op
     begin_step: Op
@@ -94,6 +96,7 @@ _TORCH_OPS = Ops(
     context_rows=ngram.context_rows,
     ngram_ids=ngram.ngram_ids,
     ngram_gate=ngram.ngram_gate,
+    gather_rows=gather.gather_rows,
     route=router.route,
     combine_routes=router.combine_routes,
     begin_step=slots.begin_step,
@@ -135,6 +138,7 @@ def triton_ops() -> Ops:
             router,
         )
         from runtime.kernels.triton_ops import experts as triton_experts
+        from runtime.kernels.triton_ops import gather as triton_gather
         from runtime.kernels.triton_ops import slots as triton_slots
     except ImportError as error:
         raise EngineError(
@@ -157,6 +161,7 @@ def triton_ops() -> Ops:
         context_rows=ngram.context_rows,
         ngram_ids=ngram.ngram_ids,
         ngram_gate=ngram.ngram_gate,
+        gather_rows=triton_gather.gather_rows,
         route=router.route,
         combine_routes=router.combine_routes,
         begin_step=triton_slots.begin_step,

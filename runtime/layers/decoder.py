@@ -14,6 +14,7 @@ from runtime.checkpoint.tensors import TensorSource
 from runtime.experts.branches import Branches
 from runtime.families.names import FINAL_RESIDUAL, MIXER_RESIDUAL, MOE_RESIDUAL, NameMap
 from runtime.kernels.ops import Ops, select_ops
+from runtime.kernels.torch_ops.ngram import context_rows
 from runtime.layers.attention import Attention
 from runtime.layers.attention_plan import AttentionPlan
 from runtime.layers.delta_net import DeltaNet
@@ -63,6 +64,7 @@ class Decoder:
         self._head = self._embedding if spec.ties_embeddings else weights.matrix(names.lm_head)
         weights.source.release_pages()
         self._rotary = Rotary.of(spec.attention, weights.device)
+        self._fetches_ngram_rows = False
         self.layers: list[DecoderLayer] = []
         for layer in range(spec.num_layers):
             self.layers.append(DecoderLayer(spec, weights, names, layer, self._ops, is_ngram_table_mapped))
@@ -144,6 +146,25 @@ class Decoder:
             output = layer.moe.decode(hidden.to(self._dtype), experts, branches)
             layer.moe_residual.inject(residual, output, inject)
         return self._logits(residual)
+
+    def keep_ngram_rows(self, max_rows: int) -> None:
+        """Decode steps read n-gram rows that `fetch_ngram_rows` brings before each: for tables that stay in a file."""
+        for layer in self.layers:
+            if layer.ngram is not None:
+                layer.ngram.keep_rows(max_rows)
+                self._fetches_ngram_rows = True
+
+    def fetch_ngram_rows(self, rows: DecodeRows, states: StatePool) -> None:
+        """Bring what the step over `rows` will read of mapped n-gram tables; waits for the device and the file."""
+        if not self._fetches_ngram_rows or self.spec.ngram is None:
+            return
+        history = states.last_ids.index_select(0, rows.state_rows).cpu()
+        contexts = context_rows(
+            history, rows.token_ids.cpu(), torch.arange(rows.num_rows), self.spec.ngram.break_token_id
+        )
+        for layer in self.layers:
+            if layer.ngram is not None:
+                layer.ngram.fetch_rows(contexts)
 
     def _embed(self, token_ids: Tensor) -> Tensor:
         """Residual [N, S*H]: the embedding in every stream."""

@@ -1,6 +1,6 @@
 """n-gram per-layer embedding: hashed n-grams of the input ids, gated into every residual stream.
 
-The table stays as stored (bf16, fp16, fp32, fp8 with one scale, or NVFP4) and is read row by row.
+The table stays as stored (bf16, fp16, fp32, fp8 with one scale, or NVFP4), in host memory, and is read row by row.
 """
 
 import torch
@@ -11,10 +11,12 @@ from runtime.checkpoint.inventory import ngram_shards
 from runtime.checkpoint.matrices import read_multiplier
 from runtime.checkpoint.tensors import TORCH_DTYPES, TensorSource
 from runtime.errors import CheckpointError
+from runtime.experts.pinning import page_aligned, pin
 from runtime.families.names import NameMap
 from runtime.families.ngram_hash import NgramHash, ngram_hash
-from runtime.kernels.ops import Ops
+from runtime.kernels.ops import Ops, select_ops
 from runtime.kernels.torch_ops import nvfp4
+from runtime.kernels.torch_ops.ngram import ngram_ids
 from runtime.layers.dense_weights import DenseWeights
 from runtime.layers.step import DecodeRows, StepInputs
 from runtime.spec import ModelSpec
@@ -23,7 +25,10 @@ from runtime.spec import ModelSpec
 class NgramTable:
     """The rows of one layer's table, in one copy or as views of the checkpoint's mapped shards."""
 
-    def __init__(self, source: TensorSource, stem: str, device: torch.device, is_mapped: bool) -> None:
+    def __init__(
+        self, source: TensorSource, stem: str, device: torch.device, is_mapped: bool, ops: Ops | None = None
+    ) -> None:
+        self._ops, self._is_mapped = ops or select_ops(device), is_mapped
         shards = ngram_shards(source.files, stem)
         self._kind, self._dtype = shards[0].kind, TORCH_DTYPES[shards[0].values.dtype]
         lookup_device = torch.device("cpu") if is_mapped else device
@@ -37,12 +42,14 @@ class NgramTable:
         # every device and version can gather fp8.
         values = [source.get(shard.values.name).view(torch.uint8) for shard in shards]
         scales = [source.get(s.scales.name).view(torch.uint8) for s in shards if s.scales and s.kind == "nvfp4"]
-        self._parts = [part if is_mapped else [torch.cat(part).to(device)] for part in (values, scales) if part]
+        self._parts = [part if is_mapped else [_joined(part, device)] for part in (values, scales) if part]
+        if device.type == "cuda" and not is_mapped:
+            pin((matrix for part in self._parts for matrix in part if not matrix.is_cuda), self)
         self.num_bytes = sum(matrix.nbytes for part in self._parts for matrix in part)
 
     def gather(self, row_ids: Tensor) -> Tensor:
-        """Rows fp32 [*row_ids, head_dim]; row_ids int64 of any shape."""
-        flat = row_ids.reshape(-1)
+        """Rows fp32 [*row_ids, head_dim], where the ids are, int64 of any shape. The host reads a mapped table."""
+        flat = row_ids.reshape(-1).cpu() if self._is_mapped else row_ids.reshape(-1)
         shard_of_row = torch.bucketize(flat, self._first_rows.to(flat.device), right=True) - 1
         rows = [self._gather_bytes(part, flat, shard_of_row) for part in self._parts]
         if self._kind == "nvfp4":
@@ -51,18 +58,28 @@ class NgramTable:
             values = rows[0].view(self._dtype).to(torch.float32)
         if self._kind != "plain":
             values.mul_(self._multipliers.to(flat.device)[shard_of_row].unsqueeze(1))
-        return values.view(*row_ids.shape, -1)
+        return values.view(*row_ids.shape, -1).to(row_ids.device)
 
     def _gather_bytes(self, part: list[Tensor], flat: Tensor, shard_of_row: Tensor) -> Tensor:
         if len(part) == 1:
-            return part[0].index_select(0, flat)
+            rows: Tensor = part[0].index_select(0, flat) if self._is_mapped else self._ops.gather_rows(part[0], flat)
+            return rows
         flat, shard_of_row = flat.cpu(), shard_of_row.cpu()
-        rows = torch.empty((flat.shape[0], part[0].shape[1]), dtype=torch.uint8)
+        gathered = torch.empty((flat.shape[0], part[0].shape[1]), dtype=torch.uint8)
         for shard_index in shard_of_row.unique().tolist():
             chosen = (shard_of_row == shard_index).nonzero().squeeze(1)
             local = flat[chosen] - self._first_rows[shard_index]
-            rows.index_copy_(0, chosen, part[shard_index].index_select(0, local))
-        return rows
+            gathered.index_copy_(0, chosen, part[shard_index].index_select(0, local))
+        return gathered
+
+
+def _joined(part: list[Tensor], device: torch.device) -> Tensor:
+    """One matrix of all shards, where it was drawn or in host memory, which a GPU reads where it lies."""
+    if device.type == "cpu" or part[0].is_cuda:
+        return torch.cat(part)
+    joined = page_aligned(sum(matrix.shape[0] for matrix in part), part[0].shape[1])
+    torch.cat(part, out=joined)
+    return joined
 
 
 class NgramEmbedding:
@@ -88,7 +105,8 @@ class NgramEmbedding:
         self._multipliers = torch.tensor(constants.multipliers, device=weights.device)
         self._head_sizes = torch.tensor(constants.head_sizes, device=weights.device)
         self._head_offsets = torch.tensor(constants.head_offsets, device=weights.device)
-        self.table = NgramTable(weights.source, names.of_ngram_table(layer), weights.device, is_table_mapped)
+        self.table = NgramTable(weights.source, names.of_ngram_table(layer), weights.device, is_table_mapped, ops)
+        self._kept_rows: Tensor | None = None
         self._key_value = weights.matrix(name("key_proj.weight"), name("value_proj.weight"))
         self._norm_key = weights.norm_scale(name("norm_key.weight"), self._num_streams)
         self._norm_query = weights.norm_scale(name("norm_query.weight"), self._num_streams)
@@ -106,14 +124,30 @@ class NgramEmbedding:
 
     def add_rows_to(self, residual: Tensor, contexts: Tensor, rows: DecodeRows, states: StatePool) -> None:
         """The same of one token in each of R sequences."""
-        normed, pool = self._add_gated(residual, contexts), states.ngram_conv[self.index]
+        normed, pool = self._add_gated(residual, contexts, self._kept_rows), states.ngram_conv[self.index]
         residual.add_(self._ops.conv_rows(normed, pool, rows.state_rows, self._conv, self._dilation))
 
-    def _add_gated(self, residual: Tensor, contexts: Tensor) -> Tensor:
+    def keep_rows(self, max_rows: int) -> None:
+        """Decode steps read from now on what `fetch_rows` brought: a graph can't read a mapped table."""
+        width = self._key_value.shape[1]
+        self._kept_rows = torch.zeros(max_rows, width, device=self._key_value.device)
+
+    def fetch_rows(self, contexts: Tensor) -> None:
+        """Read the table for contexts int64 [n, R], on the host, before the step that needs it is launched."""
+        if self._kept_rows is None:
+            return
+        constants = (part.cpu() for part in (self._multipliers, self._head_sizes, self._head_offsets))
+        rows = self.table.gather(ngram_ids(contexts, *constants))
+        self._kept_rows[: contexts.shape[1]].copy_(rows.view(contexts.shape[1], -1))
+
+    def _add_gated(self, residual: Tensor, contexts: Tensor, kept_rows: Tensor | None = None) -> Tensor:
         """Add the gated embedding to residual [N, S*H] in place; returns what the convolution reads."""
         ops, num_rows = self._ops, residual.shape[0]
-        ids = ops.ngram_ids(contexts, self._multipliers, self._head_sizes, self._head_offsets)
-        embedded = self.table.gather(ids).view(num_rows, -1)
+        if kept_rows is None:
+            ids = ops.ngram_ids(contexts, self._multipliers, self._head_sizes, self._head_offsets)
+            embedded = self.table.gather(ids).view(num_rows, -1)
+        else:
+            embedded = kept_rows[:num_rows]
         keys, value = ops.linear(embedded, self._key_value).tensor_split((self._residual_width,), dim=-1)
         streams = residual.view(num_rows, self._num_streams, -1)
         keys = ops.rms_norm(keys.view(streams.shape), self._norm_key, self._eps)

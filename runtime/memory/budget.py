@@ -10,6 +10,8 @@ from dataclasses import dataclass, replace
 from runtime.memory.budget_lines import explain
 from runtime.memory.budget_plan import BudgetPlan, Machine
 from runtime.memory.sizes import (
+    DEVICE_QUERY_TILE,
+    QUERY_TILE,
     experts_bytes,
     format_size,
     fp8_dense_bytes,
@@ -25,6 +27,7 @@ from runtime.spec import PAGE_TOKENS, ModelSpec
 
 MIB = 2**20
 
+ACTIVATION_BYTES = 4
 MAX_SEQUENCES = 4
 """Sequences that run at once: a chat and its side calls."""
 SIDE_CALL_TOKENS = 1024
@@ -34,6 +37,7 @@ FEWEST_CONTEXT_TOKENS = 4096
 LARGEST_KV_SHARE = 4
 """A context that was not asked for may take one part in this many of what is left for it and the slots."""
 SAVED_STATES_BYTES = 2048 * MIB
+CUDA_SAVED_STATES_BYTES = 64 * MIB
 FEWEST_SAVED_STATES, MOST_SAVED_STATES = 4, 28
 """Saved states of sequences: each makes one prefix of a conversation reusable."""
 CPU_RING_SLOTS, CUDA_RING_SLOTS = 8, 64
@@ -84,15 +88,21 @@ class _Planner:
         self._spec, self._machine, self._options = spec, machine, options
         self._is_cuda = machine.device == "cuda"
         self._element_bytes = 2 if self._is_cuda and options.dtype != "fp32" else 4
-        self._residual_bytes = 8 if options.dtype == "fp32" and not self._is_cuda else self._element_bytes
+        """Of dense weights, keys and values."""
+        self._residual_bytes = 8 if options.dtype == "fp32" and not self._is_cuda else 4
+        """Of activations, which are fp32 over whatever weights, and of residual streams."""
         self._record_bytes = spec.weights.record_bytes
         self._num_experts = spec.num_layers * spec.moe.num_experts
         self._fewest_slots = spec.moe.num_experts_per_token
         self._ring_slots = min(spec.moe.num_experts, CUDA_RING_SLOTS if self._is_cuda else CPU_RING_SLOTS)
-        self._row_bytes = state_row_bytes(spec, self._element_bytes)
-        affordable_states = SAVED_STATES_BYTES // max(1, self._row_bytes)
-        self._num_saved = min(MOST_SAVED_STATES, max(FEWEST_SAVED_STATES, affordable_states))
-        self._num_rows = MAX_SEQUENCES + (0 if self._is_cuda else self._num_saved)
+        self._row_bytes = state_row_bytes(spec, ACTIVATION_BYTES)
+        affordable_states = (CUDA_SAVED_STATES_BYTES if self._is_cuda else SAVED_STATES_BYTES) // max(
+            1, self._row_bytes
+        )
+        # Rows that no sequence runs in hold saved states too; on a GPU, rows of their own cost slots.
+        fewest = 0 if self._is_cuda else FEWEST_SAVED_STATES
+        self._num_saved = min(MOST_SAVED_STATES, max(fewest, affordable_states))
+        self._num_rows = MAX_SEQUENCES + self._num_saved
         self._ram_bytes = max(0, machine.ram_available_bytes - RAM_MARGIN_BYTES)
         self._limit = self._device_limit()
         self._is_table_mapped = True
@@ -170,9 +180,9 @@ class _Planner:
                 spec,
                 options.chunk_tokens,
                 context_tokens,
-                self._element_bytes,
+                ACTIVATION_BYTES,
                 self._residual_bytes,
-                is_sparse_gathered=self._is_cuda,
+                DEVICE_QUERY_TILE if self._is_cuda else QUERY_TILE,
             ),
             "graphs": GRAPHS_BYTES if self._is_cuda else 0,
             "overlap": OVERLAP_BYTES if self._is_cuda and options.overlap else 0,
@@ -184,7 +194,7 @@ class _Planner:
             "process": base + int(FIRST_USE_SHARE * self._machine.library_bytes) + text_bytes(spec),
             "store": experts_bytes(spec),
             "ngram_table": 0 if self._is_table_mapped else spec.weights.ngram_table_bytes,
-            "saved_state": self._num_saved * self._row_bytes if self._is_cuda else 0,
+            "saved_state": 0,
             "host_kv": kv if is_kv_on_host else 0,
         }
         return _Sizes(device, host, num_pages)
@@ -192,7 +202,7 @@ class _Planner:
     def _dense_bytes(self) -> int:
         if self._element_bytes == 2 and self._options.dense == "fp8":
             return fp8_dense_bytes(self._spec)
-        wider_bytes = residual_params(self._spec) * (self._residual_bytes - self._element_bytes)
+        wider_bytes = residual_params(self._spec) * (4 if self._residual_bytes == 8 else 0)
         return self._spec.weights.dense_params * self._element_bytes + wider_bytes
 
     def _margin_bytes(self) -> int:

@@ -14,8 +14,10 @@ def explain(budget: BudgetPlan, spec: ModelSpec, options: EngineOptions) -> tupl
 
 def _device_whys(budget: BudgetPlan, spec: ModelSpec, options: EngineOptions) -> dict[str, str]:
     is_cuda, no_gpu = budget.device == "cuda", "there is no GPU"
-    num_running = budget.num_state_rows - (0 if is_cuda else budget.num_saved_states)
-    state = f"{num_running} running sequences" + ("" if is_cuda else f" and {_saved_states(budget)}")
+    num_running = budget.num_state_rows - budget.num_saved_states
+    state = f"{num_running} running sequences and {_saved_states(budget)}"
+    if not budget.num_saved_states:
+        state = f"{num_running} sequences, running or saved"
     kv = f"{budget.num_pages} pages of {PAGE_TOKENS} tokens: a chat of {budget.context_tokens:,} and its side calls"
     return {
         "dense": f"{spec.weights.dense_params:,} weights in {_dense_name(budget, options)}",
@@ -39,7 +41,7 @@ def _host_whys(budget: BudgetPlan, spec: ModelSpec) -> dict[str, str]:
         "process": "interpreter, libraries, tokenizer",
         "store": f"{num_experts:,} routed experts of {format_size(budget.slot_bytes)}",
         "ngram_table": table if spec.ngram else "no n-gram embedding",
-        "saved_state": _saved_states(budget) if budget.device == "cuda" else "part of the state line",
+        "saved_state": "part of the state line",
         "host_kv": "keys and values (--kv host)" if budget.host_kv_bytes else "they are on the device",
     }
 

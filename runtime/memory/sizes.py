@@ -5,6 +5,8 @@ from runtime.spec import PAGE_TOKENS, ModelSpec
 
 QUERY_TILE = 64
 """Queries of attention whose scores exist at once."""
+DEVICE_QUERY_TILE = 16
+"""The same on a GPU, where what they take is slots'."""
 EXPERT_SCRATCH_BYTES = 8 << 20
 """Upper bound of the buffers that a few dequantised experts take (one expert is always allowed)."""
 LOGITS_TILE_BYTES = 32 << 20
@@ -69,7 +71,7 @@ def workspace_bytes(
     context_tokens: int,
     element_bytes: int,
     residual_bytes: int,
-    is_sparse_gathered: bool,
+    query_tile: int = QUERY_TILE,
 ) -> int:
     """What exists at most beside weights and state while one chunk is computed.
 
@@ -78,23 +80,14 @@ def workspace_bytes(
     twice, since the matrix library keeps about as much for its product; the keys and values of one layer, gathered from
     their pages; a tile of attention scores.
     """
-    num_visible = _num_visible(spec, context_tokens, is_sparse_gathered)
-    gathered = num_visible * 2 * spec.attention.num_kv_heads * spec.attention.head_dim * element_bytes
-    scores = scores_bytes(spec, chunk_tokens, context_tokens, is_sparse_gathered)
+    gathered = context_tokens * 2 * spec.attention.num_kv_heads * spec.attention.head_dim * element_bytes
+    scores = scores_bytes(spec, chunk_tokens, context_tokens, query_tile)
     return _chunk_bytes(spec, chunk_tokens, element_bytes, residual_bytes) + gathered + scores
 
 
-def scores_bytes(spec: ModelSpec, chunk_tokens: int, context_tokens: int, is_sparse_gathered: bool) -> int:
-    """Of the workspace, one tile of attention scores and their softmax (fp32)."""
-    num_visible = _num_visible(spec, context_tokens, is_sparse_gathered)
-    return 2 * min(QUERY_TILE, chunk_tokens) * spec.attention.num_heads * num_visible * 4
-
-
-def _num_visible(spec: ModelSpec, context_tokens: int, is_sparse_gathered: bool) -> int:
-    """Sparse attention scores the tokens it selected if those are gathered, and all tokens where they are masked."""
-    if spec.indexer is not None and is_sparse_gathered:
-        return min(context_tokens, spec.indexer.budget_tokens + spec.indexer.block_tokens)
-    return context_tokens
+def scores_bytes(spec: ModelSpec, chunk_tokens: int, context_tokens: int, query_tile: int = QUERY_TILE) -> int:
+    """Of the workspace, one tile of attention scores and their softmax, fp32, of all tokens: sparse attention masks."""
+    return 2 * min(query_tile, chunk_tokens) * spec.attention.num_heads * context_tokens * 4
 
 
 def _chunk_bytes(spec: ModelSpec, chunk_tokens: int, element_bytes: int, residual_bytes: int) -> int:

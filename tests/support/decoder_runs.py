@@ -110,4 +110,5 @@ class DecoderRun:
         """One token in each of some sequences, (row, position, token id), by the step that reads tensors alone."""
         rows, positions, tokens = (torch.tensor(column) for column in zip(*parts, strict=True))
         inputs = DecodeRows(tokens, positions, self.page_tables[rows], rows)
+        self.decoder.fetch_ngram_rows(inputs, self.states)
         return self.decoder.decode(inputs, self.pages, self.states, self.experts, SerialBranches())

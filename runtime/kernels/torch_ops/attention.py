@@ -11,6 +11,8 @@ from torch import Tensor
 
 QUERY_TILE = 64
 """Queries whose scores are held at once."""
+DEVICE_QUERY_TILE = 16
+"""The same on a GPU: scores of a long context take memory that slots could have."""
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, scale: float, mask: Tensor | None = None) -> Tensor:
@@ -35,8 +37,9 @@ def attend_causal(q: Tensor, k: Tensor, v: Tensor, scale: float, start: int, sel
     q [T, Hq, D]; k, v [start+T, Hkv, D]; selected bool [T, start+T] narrows what a query sees. Returns [T, Hq*D].
     """
     outputs = []
-    for begin in range(0, q.shape[0], QUERY_TILE):
-        end = min(begin + QUERY_TILE, q.shape[0])
+    tile = DEVICE_QUERY_TILE if q.is_cuda else QUERY_TILE
+    for begin in range(0, q.shape[0], tile):
+        end = min(begin + tile, q.shape[0])
         num_visible = start + end
         last_visible = torch.arange(start + begin, num_visible, device=q.device).unsqueeze(1)
         mask = torch.arange(num_visible, device=q.device) <= last_visible

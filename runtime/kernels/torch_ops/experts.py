@@ -19,8 +19,6 @@ from runtime.record import FP8_BLOCK, RecordLayout
 
 SCRATCH_BYTES = 8 << 20
 """Upper bound of the buffers (one expert is always allowed): small enough to stay in a CPU's cache."""
-DEVICE_SCRATCH_BYTES = 128 << 20
-"""The same on a GPU, which wants few launches."""
 _NVFP4_BYTES_PER_BYTE = 4 + 8
 """Of scratch per record byte: its table index and its pair of fp32 values."""
 _FP8_BYTES_PER_BYTE = 4 + 4
@@ -73,7 +71,7 @@ class _Nvfp4Scratch:
         return ExpertWeights(
             self._matrices(num_experts, layout.gate_up_offset, layout.gate_up_scale_offset, gate_up_shape),
             self._matrices(num_experts, layout.down_offset, layout.down_scale_offset, down_shape),
-            scales.index_select(0, torch.tensor(rows)),
+            scales.index_select(0, torch.tensor(rows, device=pool.device)),
         )
 
     def _matrices(self, num_experts: int, offset: int, scale_offset: int, shape: tuple[int, int]) -> tuple[Tensor, ...]:
@@ -134,8 +132,7 @@ class ExpertCompute:
     def __init__(self, layout: RecordLayout, device: torch.device | str = "cpu") -> None:
         self._layout = layout
         self._device = device = torch.device(device)
-        scratch_bytes = SCRATCH_BYTES if device.type == "cpu" else DEVICE_SCRATCH_BYTES
-        self._experts_per_batch = num_experts = max(1, scratch_bytes // bytes_per_expert(layout))
+        self._experts_per_batch = num_experts = max(1, SCRATCH_BYTES // bytes_per_expert(layout))
         if layout.expert_format == "nvfp4":
             self._scratch: _Nvfp4Scratch | _Fp8Scratch | _PlainScratch = _Nvfp4Scratch(layout, num_experts, device)
         elif layout.expert_format == "fp8":

@@ -1,6 +1,7 @@
 """The decode step that reads tensors alone gives what the step with host-known lengths gives, and rows don't mix."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -13,8 +14,8 @@ LENGTHS = (1, 63, 70, 150)
 NUM_STEPS = 12
 
 
-def prefilled(folder: Path, texts: list[list[int]], **options: torch.dtype) -> DecoderRun:
-    run = DecoderRun(folder, **options)  # type: ignore[arg-type]
+def prefilled(folder: Path, texts: list[list[int]], **options: Any) -> DecoderRun:
+    run = DecoderRun(folder, **options)
     for row, text in enumerate(texts):
         run.states.reset(row)
         run.step([(row, 0, text)])
@@ -61,6 +62,16 @@ def test_a_row_does_not_depend_on_the_others(tmp_path: Path) -> None:
         rows = together.decode(places)
         for place, row in zip(places, rows, strict=True):
             assert (alone.decode([place])[0] - row).abs().max() <= 1e-5 * row.abs().max()
+
+
+def test_a_table_that_stays_in_its_file_is_read_before_the_step(tmp_path: Path) -> None:
+    save_plain(random_model(tiny_config()), tmp_path)
+    texts = random_texts()
+    starts = [text[:length] for text, length in zip(texts, LENGTHS, strict=True)]
+    mapped = prefilled(tmp_path, starts, is_ngram_table_mapped=True)
+    mapped.decoder.keep_ngram_rows(len(LENGTHS))
+    for ours, theirs in both_ways(mapped, prefilled(tmp_path, starts), texts):
+        assert (ours - theirs).abs().max() <= 2e-5 * theirs.abs().max()
 
 
 def test_weights_and_kv_of_16_bits_are_all_that_is_rounded(tmp_path: Path) -> None:
