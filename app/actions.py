@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 Scope = Literal["app", "chat", "prompt"]
-Group = Literal["Message", "Answer", "Conversation", "Tools", "Model", "Application"]
+Group = Literal["Message", "Documents", "Answer", "Conversation", "Tools", "Model", "Application"]
 
 
 @dataclass(frozen=True)
@@ -53,6 +53,7 @@ def _app(name: str, label: str, help: str, keys: str, command: str = "", **more:
     return Action(name, label, help, "Application", "app", tuple(keys.split()), command, **more)
 
 
+_documents = _chat("Documents")
 _answer, _conversation, _tools = _chat("Answer"), _chat("Conversation"), _chat("Tools")
 _model, _settings = _chat("Model"), _chat("Application")
 
@@ -84,6 +85,25 @@ ACTIONS: tuple[Action, ...] = (
         "chat",
         command="unqueue",
     ),
+    _message(
+        "edit_message",
+        "Edit message",
+        "Say your last or the marked message in other words",
+        "alt+e",
+        "chat",
+        command="edit",
+        argument="#number and text",
+    ),
+    _documents(
+        "reading",
+        "How to read",
+        "Read documents whole, by passages or all of it in pieces",
+        "alt+m",
+        "reading",
+        argument="auto, whole, passages or all",
+    ),
+    _documents("documents", "Documents", "See this chat's documents and how they are read", "f7", "documents"),
+    _documents("cite", "Open citation", "Read what the answer cites", "alt+c", "cite", argument="number"),
     _answer("stop", "Stop", "Stop the answer; what was said stays", "escape", "stop", footer="Stop"),
     _answer(
         "interrupt",
@@ -119,7 +139,7 @@ ACTIONS: tuple[Action, ...] = (
     _conversation(
         "conversations",
         "Chats",
-        "Search, open, rename and delete conversations",
+        "Search, open, rename, pin and delete conversations",
         "ctrl+o",
         "chats",
         footer="Chats",
@@ -138,6 +158,31 @@ ACTIONS: tuple[Action, ...] = (
     _conversation(
         "delete_chat", "Delete chat", "Delete this conversation", command="delete", argument="number or words"
     ),
+    _conversation("pin_chat", "Pin", "List this conversation first", "alt+p", "pin", argument="number or words"),
+    _conversation("undo_delete", "Undo deletion", "Bring back what was deleted last", "alt+u", "undo"),
+    _conversation("messages", "Messages", "Read the conversation with its numbers", command="messages"),
+    _conversation(
+        "siblings",
+        "Next version",
+        "See another version of an answer or message",
+        "alt+right",
+        "siblings",
+        argument="number",
+    ),
+    _conversation("previous_sibling", "Version before", "See the version before this one", "alt+left"),
+    _conversation(
+        "fork_chat",
+        "Fork",
+        "Go on in a new chat from the last or the marked message",
+        "alt+f",
+        "fork",
+        argument="number",
+    ),
+    _conversation("select_older", "Mark older", "Mark the message before, to edit or fork it", "alt+up"),
+    _conversation("select_newer", "Mark newer", "Mark the message after", "alt+down"),
+    _conversation("export_chat", "Export", "Write this chat as .md or .json", command="export", argument="path"),
+    _conversation("import_chat", "Import", "Read a chat exported as .json", command="import", argument="path"),
+    _tools("side_calls", "Side calls", "See what runs beside the chat", "f10", "side", argument="cancel and number"),
     _tools("tools", "Tools", "See the tools, and what they may do", "f6", "tools"),
     _tools("allow_tool", "Allow a tool", "Let a tool run without asking", command="allow", argument="tool and folder"),
     _tools("deny_tool", "Deny a tool", "Refuse a tool without asking", command="deny", argument="tool and folder"),

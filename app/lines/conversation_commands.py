@@ -1,9 +1,14 @@
-"""Slash commands of the conversation: begin, list, open, rename, delete."""
+"""Slash commands of the conversation: begin, list, open, name, pin, delete, export, import; versions and forks."""
 
+from pathlib import Path
+
+from app.chat.attachments import path_of
+from app.chat.chat_files import export_chat, import_chat
+from app.chat.message_groups import group_numbered, numbered_text, said, versions
 from app.errors import StoreError
 from app.lines.line_base import LineCommands, LineState
 from app.messages import Conversation, Message
-from app.sanitize import clean_line
+from app.sanitize import clean, clean_line
 from runtime.errors import UsageError
 
 MOST_LISTED = 30
@@ -15,6 +20,7 @@ class ConversationCommands(LineCommands):
     def __init__(self, state: LineState) -> None:
         super().__init__(state)
         self._listed: list[Conversation] = []
+        self._deleted: list[Conversation] = []
 
     async def do_new_chat(self, argument: str) -> None:
         self.session.new()
@@ -28,7 +34,7 @@ class ConversationCommands(LineCommands):
             self.console.remark("Nothing found." if words else "No conversations yet.")
         for number, conversation in enumerate(self._listed, 1):
             is_open = self.session.conversation is not None and conversation.id == self.session.conversation.id
-            mark = " (open)" if is_open else ""
+            mark = (" (open)" if is_open else "") + (" (pinned)" if conversation.pinned_at is not None else "")
             self.console.print(f"{number}. {clean_line(conversation.title or 'Untitled')}{mark}")
             if excerpt := clean_line(excerpts.get(conversation.id, "")):
                 self.console.print(f"   {excerpt}")
@@ -61,23 +67,89 @@ class ConversationCommands(LineCommands):
         await self.session.rename(title)
         self.console.remark(f"Renamed to: {clean_line(title)}")
 
+    async def do_pin_chat(self, which: str) -> None:
+        conversation = await self._find(which) if which else await self._stored()
+        change = self.store.pin if conversation.pinned_at is None else self.store.unpin
+        await self.store.run(change, conversation.id)
+        words = "Pinned" if conversation.pinned_at is None else "No longer pinned"
+        self.console.remark(f"{words}: {clean_line(conversation.title or 'Untitled')}")
+
+    async def _stored(self) -> Conversation:
+        """The open conversation as it is stored now."""
+        return await self.store.run(self.store.conversation, self._open_conversation().id)
+
     async def do_delete_chat(self, which: str) -> None:
         conversation = await self._find(which) if which else self._open_conversation()
-        title = clean_line(conversation.title or "Untitled")
-        answer = await self.ask(f"Delete '{title}' with all its messages? y or n")
-        if self.state.input.is_terminal and answer.lower() not in ("y", "yes"):
-            self.console.remark("Kept.")
-            return
-        await self.store.run(self.store.delete, conversation.id)
-        if self.session.conversation is not None and conversation.id == self.session.conversation.id:
+        is_open = self.session.conversation is not None and conversation.id == self.session.conversation.id
+        if is_open:
+            # Refused while an answer comes, before anything is deleted.
             self.session.new()
+        await self.store.run(self.store.delete, conversation.id)
+        self._deleted.append(conversation)
         self._listed = []
-        self.console.remark(f"Deleted: {title}")
+        self.console.remark(f"Deleted: {clean_line(conversation.title or 'Untitled')}; /undo brings it back.")
+
+    async def do_undo_delete(self, argument: str) -> None:
+        if not self._deleted:
+            raise UsageError("Nothing was deleted in this run.")
+        conversation = self._deleted.pop()
+        await self.store.run(self.store.undelete, conversation.id)
+        self._listed = []
+        self.console.remark(f"It is back: {clean_line(conversation.title or 'Untitled')}")
+
+    # ---- files
+
+    async def do_export_chat(self, written: str) -> None:
+        path = await self.store.run(
+            export_chat, self.store, self._open_conversation().id, path_of(written) if written else Path.cwd()
+        )
+        self.console.print(f"{clean_line(str(path))}")
+
+    async def do_import_chat(self, written: str) -> None:
+        if not written:
+            raise UsageError("Which file? /import and the path of an exported .json file.")
+        conversation = await self.store.run(import_chat, self.store, path_of(written))
+        await self.session.open(conversation.id)
+        self.console.remark(f"Imported and opened: {clean_line(conversation.title or 'Untitled')}")
+
+    # ---- branches
+
+    async def do_messages(self, argument: str) -> None:
+        if not self.session.messages:
+            self.console.remark("Nothing has been said yet.")
+        else:
+            self.console.print(clean(numbered_text(self.session.messages)))
+
+    async def do_siblings(self, words: str) -> None:
+        """The versions of the last answer, or of message #n; a number chooses one."""
+        number, choice = split_number(words)
+        ids, place = versions(self.session, group_numbered(self.session.messages, number))
+        if choice:
+            if not choice.isdecimal() or not 1 <= int(choice) <= len(ids):
+                raise UsageError(f"There are {len(ids)} versions, numbered from 1.")
+            place = int(choice) - 1
+            await self.session.show_sibling(ids[place])
+            self.console.print(clean(said(group_numbered(self.session.messages, number))))
+        self.console.remark(f"Version {place + 1} of {len(ids)}; /siblings and a number shows another.")
+
+    async def do_fork_chat(self, number: str) -> None:
+        await self.session.fork(group_numbered(self.session.messages, number.removeprefix("#"))[-1].id)
+        self.console.remark("A fork is open; the conversation it came from stays as it was.")
+
+    # ---- helpers
 
     def _open_conversation(self) -> Conversation:
         if self.session.conversation is None:
             raise StoreError("No conversation is open; send a message or /open one.")
         return self.session.conversation
+
+
+def split_number(words: str) -> tuple[str, str]:
+    """'#3 rest' as ('3', 'rest'); without a number ('', words)."""
+    if not words.startswith("#"):
+        return "", words
+    number, _, rest = words[1:].partition(" ")
+    return number, rest.strip()
 
 
 def shown_message(message: Message) -> str:

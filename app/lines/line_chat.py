@@ -11,19 +11,24 @@ from typing import Any
 
 from app.actions import SlashCommand, line_actions, parse_slash
 from app.chat.events import PermissionAsked, TurnEvents
+from app.chat.message_groups import group_numbered
 from app.errors import HotslotError
-from app.lines.conversation_commands import ConversationCommands
+from app.lines.conversation_commands import ConversationCommands, split_number
+from app.lines.document_commands import DocumentCommands
 from app.lines.line_base import LineState
 from app.lines.message_commands import MessageCommands
 from app.lines.model_commands import ModelCommands
 from app.lines.tool_commands import ToolCommands
 from app.lines.turn_printer import TurnPrinter
 from app.sanitize import clean_line
+from runtime.errors import UsageError
 
 INTERRUPTED = 130
 Handler = Callable[[str], Awaitable[None]]
 
-NOT_WHILE_ANSWERING = frozenset({"regenerate", "new_chat", "open_chat", "delete_chat"})
+NOT_WHILE_ANSWERING = frozenset(
+    {"regenerate", "edit_message", "new_chat", "open_chat", "delete_chat", "import_chat", "siblings", "fork_chat"}
+)
 """Commands that change what is being answered; typed during an answer they wait for its end."""
 
 
@@ -34,9 +39,15 @@ class LineChat:
         self._state = state
         self._session, self._console, self._input = state.session, state.console, state.input
         self._tools = ToolCommands(state)
-        groups = (MessageCommands(state), ConversationCommands(state), self._tools, ModelCommands(state))
+        groups = (
+            MessageCommands(state),
+            ConversationCommands(state),
+            DocumentCommands(state),
+            self._tools,
+            ModelCommands(state),
+        )
         self._handlers = self._collect(groups)
-        self._handlers |= {"quit": self._quit, "regenerate": self._regenerate}
+        self._handlers |= {"quit": self._quit, "regenerate": self._regenerate, "edit_message": self._edit}
         self._num_interrupts = 0
         self._is_answering = False
         self._has_quit = False
@@ -114,6 +125,16 @@ class LineChat:
 
     async def _regenerate(self, argument: str) -> None:
         await self.answer(self._session.regenerate())
+
+    async def _edit(self, words: str) -> None:
+        """Say the last message, or message #n, in other words."""
+        number, text = split_number(words)
+        group = group_numbered(self._session.messages, number)
+        if not number and group[0].role != "user":
+            group = (next(message for message in reversed(self._session.messages) if message.role == "user"),)
+        if not text:
+            raise UsageError("What shall it say? /edit and the new text, or /edit #1 and the new text.")
+        await self.answer(self._session.edit(group[0].id, text, reading=self._state.reading))
 
     async def _quit(self, argument: str) -> None:
         self._has_quit = True

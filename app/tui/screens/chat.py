@@ -22,9 +22,11 @@ from app.tui.bindings import bindings_of
 from app.tui.bridge import TurnInbox, TurnOver
 from app.tui.display import shown
 from app.tui.screens.chat_attaching import AttachControls
+from app.tui.screens.chat_branches import BranchControls
 from app.tui.screens.chat_conversations import ConversationControls
 from app.tui.screens.chat_copying import CopyControls
 from app.tui.screens.chat_model import SWITCHES, ModelControls
+from app.tui.screens.chat_side_calls import SideCallControls
 from app.tui.screens.chat_tools import ToolControls
 from app.tui.turn_view import TurnView
 from app.tui.widgets.answer_block import AnswerBlock
@@ -37,7 +39,15 @@ from app.tui.widgets.transcript import Transcript
 from app.tui.widgets.welcome import MOST_RECENT, Welcome
 
 
-class ChatScreen(ModelControls, CopyControls, AttachControls, ConversationControls, ToolControls):
+class ChatScreen(
+    ModelControls,
+    CopyControls,
+    AttachControls,
+    ConversationControls,
+    BranchControls,
+    ToolControls,
+    SideCallControls,
+):
     """The one screen that is always there."""
 
     BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("chat")]
@@ -83,12 +93,14 @@ class ChatScreen(ModelControls, CopyControls, AttachControls, ConversationContro
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Keys that would do nothing now are not offered."""
-        return self._is_answering if action == "stop" else True
+        can_step_back = self._is_answering or self._edited_id is not None or self.has_mark
+        return can_step_back if action == "stop" else True
 
     # ---- start
 
     async def on_mount(self) -> None:
         self.apply_tools()
+        self.follow_side_calls()
         self.prompt.focus()
         self.session.side_jobs.on_title_changed = lambda: self.post_message(self.TitleChanged())
         self.status.model = self.session.model_path.name
@@ -107,7 +119,8 @@ class ChatScreen(ModelControls, CopyControls, AttachControls, ConversationContro
         await self.transcript.show_messages(messages)
         if not messages:
             await self.transcript.add(Welcome(self._about(), await self._recent()))
-        self.show_title()
+        self.clear_mark()
+        await self.show_citations()
 
     def _about(self) -> str:
         return f"Chat with {self.session.model_path.name}. Everything stays on this machine."
@@ -126,6 +139,10 @@ class ChatScreen(ModelControls, CopyControls, AttachControls, ConversationContro
         hints = []
         if not self.transcript.is_following:
             hints.append("↓ Ctrl+End newest")
+        if self._edited_id is not None:
+            hints.append("Enter sends the edited message · Esc keeps it as it was")
+        elif self.has_mark:
+            hints.append("Alt+E edit · Alt+F fork · Alt+←→ versions · Esc unmark")
         if self._is_answering:
             hints.append("Esc stops")
         elif self.queue.texts:
@@ -143,6 +160,8 @@ class ChatScreen(ModelControls, CopyControls, AttachControls, ConversationContro
         command = parse_slash(event.text)
         if command is not None:
             await self._obey(command)
+        elif self._edited_id is not None and not self._is_busy:
+            await self.send_edit(self.prompt.take())
         elif not event.text.strip() and not self.attachments.files:
             if self.queue.texts and not self._is_busy:
                 await self._send(self.queue.pop())
@@ -181,9 +200,11 @@ class ChatScreen(ModelControls, CopyControls, AttachControls, ConversationContro
         await self.query(Welcome).remove()
         await self.transcript.add(UserBlock(draft.text, tuple(file.name for file in draft.attachments)))
         self.toolset.note_documents(bool(draft.attachments or self.session.documents))
-        await self._answer(self.session.send(draft.text, draft.attachments))
+        self.clear_mark()
+        await self.answer_turn(self.session.send(draft.text, draft.attachments, self.reading))
 
-    async def _answer(self, turn: TurnEvents) -> None:
+    async def answer_turn(self, turn: TurnEvents) -> None:
+        """Show a turn that answers the last message on the screen."""
         loaded = self.session.loaded
         name = loaded.model_name if loaded is not None else self.session.model_path.name
         block = AnswerBlock(name, are_reasonings_folded=self.transcript.is_reasoning_folded)
@@ -222,6 +243,7 @@ class ChatScreen(ModelControls, CopyControls, AttachControls, ConversationContro
                 await view.answer.remove()
             await self.transcript.add(NoticeBlock(over.refusal, "error"))
         await self.transcript.sync(self.session.messages)
+        await self.show_citations()
         is_held = bool(over.refusal) or view.outcome in ("cancelled", "failed")
         if self.queue.texts and not is_held:
             await self._send(self.queue.pop())
@@ -256,6 +278,8 @@ class ChatScreen(ModelControls, CopyControls, AttachControls, ConversationContro
     # ---- the answer
 
     async def action_stop(self) -> None:
+        if self.cancel_edit() or self.clear_mark():
+            return
         if self._is_answering:
             self.status.activity = "stopping"
             await self.session.cancel()
@@ -278,7 +302,7 @@ class ChatScreen(ModelControls, CopyControls, AttachControls, ConversationContro
             self.say("There is nothing to answer yet.", "warning")
             return
         await self.transcript.drop_last_answer()
-        await self._answer(self.session.regenerate())
+        await self.answer_turn(self.session.regenerate())
 
     def action_toggle_reasoning(self) -> None:
         self.transcript.fold_reasoning(not self.transcript.is_reasoning_folded)

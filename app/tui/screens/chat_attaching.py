@@ -1,26 +1,53 @@
-"""Attaching text files to the next message: reads them, counts their tokens, takes them back."""
+"""Documents of the chat: attach, count, choose how they are read, take back, read, and open what an answer cites."""
 
 import asyncio
+from pathlib import Path
+from typing import get_args
 
 from textual import on
 
 from app.chat.attachments import path_of, read_attachment
+from app.chat.cited import cited_numbered, cited_passages, document_and_line
+from app.documents.citations import CitedPassage
+from app.documents.reading_plan import ReadingChoice
 from app.errors import HotslotError
 from app.messages import Attachment
 from app.tui.screens.chat_base import ChatBase
+from app.tui.screens.documents import DocumentsScreen
+from app.tui.screens.file_picker import FilePicker
+from app.tui.screens.text_view import TextScreen
 from app.tui.widgets.attachment_tray import AttachmentTray
+from app.tui.widgets.citations import CitationLine, Citations
+from app.tui.widgets.prompt import Prompt
+
+CHOICES: tuple[ReadingChoice, ...] = get_args(ReadingChoice)
 
 
 class AttachControls(ChatBase):
     """A file that can't be attached is refused in one line; one that can waits above the prompt."""
 
+    reading: ReadingChoice = "auto"
+    """How documents are to be shown to the model, as the user chose."""
+
     async def action_attach(self, path: str = "") -> None:
-        """Attach the file; without a path, show how to name one."""
+        """Attach the file; without a path, choose one."""
         if not path:
-            self._offer_to_attach()
+            self.app.push_screen(FilePicker(Path.cwd()), self._file_picked)
             return
+        await self._attach_file(path_of(path))
+
+    @on(Prompt.FilePasted)
+    async def file_pasted(self, event: Prompt.FilePasted) -> None:
+        await self._attach_file(event.path)
+
+    async def _file_picked(self, path: Path | None) -> None:
+        if path is not None:
+            await self._attach_file(path.expanduser())
+        self.prompt.focus()
+
+    async def _attach_file(self, path: Path) -> None:
         try:
-            attachment, notice = await asyncio.to_thread(read_attachment, path_of(path), may_be_pipe=False)
+            attachment, notice = await asyncio.to_thread(read_attachment, path, may_be_pipe=False)
         except HotslotError as error:
             self.say(str(error), "error")
             return
@@ -28,13 +55,7 @@ class AttachControls(ChatBase):
             self.say(notice)
         self.attachments.add(attachment)
         self.run_worker(self._count(attachment), group="count")
-
-    def _offer_to_attach(self) -> None:
-        if self.prompt.text:
-            self.say("Write /attach and the file's path in an empty prompt; your text comes after it.")
-        else:
-            self.prompt.set_text("/attach ")
-            self.prompt.focus()
+        self.plan_reading()
 
     async def _count(self, attachment: Attachment) -> None:
         try:
@@ -46,10 +67,68 @@ class AttachControls(ChatBase):
         if with_file is not None and without is not None:
             self.attachments.note_tokens(attachment, with_file - without)
 
+    def plan_reading(self) -> None:
+        """Show above the prompt how the documents would be read for what is written there now."""
+        self.attachments.note_plan("")
+        if self.attachments.files:
+            self.run_worker(self._plan_reading(), group="plan", exclusive=True)
+
+    async def _plan_reading(self) -> None:
+        try:
+            plans = await self.session.plan_reading(self.prompt.text, self.attachments.files, self.reading)
+        except HotslotError as error:
+            self.attachments.note_plan(str(error), is_problem=True)
+            return
+        self.attachments.note_plan(" ".join(plan.line for plan in plans))
+
     def action_detach(self) -> None:
         if self.attachments.remove_last() is None:
             self.say("No file is attached; /attach and a path attaches one.", "warning")
+        self.plan_reading()
 
     @on(AttachmentTray.RemoveAsked)
     def attachment_remove_asked(self, event: AttachmentTray.RemoveAsked) -> None:
         self.attachments.remove_at(event.index)
+        self.plan_reading()
+
+    def action_reading(self, choice: str = "") -> None:
+        """Choose how documents are read; without a word take the next way."""
+        wanted = choice or CHOICES[(CHOICES.index(self.reading) + 1) % len(CHOICES)]
+        for known in CHOICES:
+            if known == wanted:
+                self.reading = known
+                self.say(f"Documents are read: {known}.")
+                self.plan_reading()
+                return
+        self.say(f"Documents are read {', '.join(CHOICES)}, not '{choice}'.", "warning")
+
+    # ---- reading them
+
+    def action_documents(self) -> None:
+        self.app.push_screen(DocumentsScreen(self.session.documents, self.attachments.files), self._document_chosen)
+
+    def _document_chosen(self, document: Attachment | None) -> None:
+        if document is not None:
+            self.app.push_screen(TextScreen(document.name, document.text))
+
+    def action_cite(self, number: str = "") -> None:
+        """Open the passage of a citation of the last answer that has one."""
+        try:
+            self._open_cited(cited_numbered(self.session.messages, self.session.documents, number))
+        except HotslotError as error:
+            self.say(str(error), "warning")
+
+    @on(CitationLine.Opened)
+    def citation_opened(self, event: CitationLine.Opened) -> None:
+        self._open_cited(event.cited)
+
+    def _open_cited(self, cited: CitedPassage) -> None:
+        text, line = document_and_line(cited)
+        self.app.push_screen(TextScreen(cited.place, text, line))
+
+    async def show_citations(self) -> None:
+        """Under each answer on the screen that cites a document, once."""
+        documents = self.session.documents
+        for answer in self.transcript.answers if documents else ():
+            if not answer.query(Citations) and (passages := cited_passages(answer.text, documents)):
+                await answer.mount(Citations(passages))

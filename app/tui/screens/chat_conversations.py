@@ -1,9 +1,17 @@
-"""Which conversation is open: begin, list, open, rename, delete."""
+"""Which conversation is open: begin, list, open, rename, pin, delete and undo, export, import."""
+
+from collections.abc import Callable
+from pathlib import Path
 
 from textual import on
 
+from app.chat.attachments import path_of
+from app.chat.chat_files import export_chat, import_chat
+from app.chat.session import ChatSession
 from app.errors import HotslotError
+from app.locations import Locations
 from app.sanitize import clean_line
+from app.store.conversations import Store
 from app.tui.screens.chat_base import ChatBase
 from app.tui.screens.conversations import ConversationChoice, ConversationsScreen
 from app.tui.screens.dialogs import AskTextScreen, ConfirmScreen
@@ -12,6 +20,11 @@ from app.tui.widgets.welcome import Welcome
 
 class ConversationControls(ChatBase):
     """Nothing changes the open conversation while an answer comes."""
+
+    def __init__(self, session: ChatSession, store: Store, locations: Locations) -> None:
+        super().__init__(session, store, locations)
+        self._deleted_ids: list[str] = []
+        """Deleted in this run, the last one last."""
 
     async def action_new_chat(self) -> None:
         await self._go_to(None)
@@ -36,6 +49,7 @@ class ConversationControls(ChatBase):
     async def _conversation_chosen(self, choice: ConversationChoice | None) -> None:
         if choice is None:
             return
+        self._deleted_ids += choice.deleted_ids
         current = self.session.conversation
         if current is not None and current.id in choice.deleted_ids and not self._is_answering:
             self.session.new()
@@ -98,11 +112,79 @@ class ConversationControls(ChatBase):
 
     async def _delete_answered(self, is_sure: bool | None) -> None:
         conversation = self.session.conversation
-        if not is_sure or conversation is None:
+        if not is_sure or conversation is None or not await self._store_does(self._store.delete, conversation.id):
+            return
+        self._deleted_ids.append(conversation.id)
+        await self._go_to(None)
+        self.say("Deleted; Alt+U brings it back.")
+
+    async def action_undo_delete(self) -> None:
+        """Bring back what was deleted last in this run."""
+        if not self._deleted_ids:
+            self.say("Nothing was deleted since the start.", "warning")
+        elif await self._store_does(self._store.undelete, self._deleted_ids[-1]):
+            await self._go_to(self._deleted_ids.pop())
+            self.say("It is back.")
+
+    async def action_pin_chat(self, words: str = "") -> None:
+        """Pin the open conversation, or take the pin away; with words, choose which one in the list."""
+        conversation = self.session.conversation
+        if words or conversation is None:
+            self.action_conversations(words)
             return
         try:
-            await self._store.run(self._store.delete, conversation.id)
+            stored = await self._store.run(self._store.conversation, conversation.id)
         except HotslotError as error:
             self.say(str(error), "error")
             return
-        await self._go_to(None)
+        change = self._store.pin if stored.pinned_at is None else self._store.unpin
+        if await self._store_does(change, conversation.id):
+            self.say("Pinned." if stored.pinned_at is None else "No longer pinned.")
+
+    async def _store_does(self, change: Callable[[str], None], conversation_id: str) -> bool:
+        try:
+            await self._store.run(change, conversation_id)
+        except HotslotError as error:
+            self.say(str(error), "error")
+            return False
+        return True
+
+    # ---- files
+
+    async def action_export_chat(self, path: str = "") -> None:
+        """Write the open conversation to this .md or .json file, or ask for one."""
+        if self.session.conversation is None:
+            self.say("There is nothing to export yet; send a message first.", "warning")
+        elif path:
+            await self._export(path)
+        else:
+            here = str(Path.cwd()) + "/"
+            self.app.push_screen(AskTextScreen("Export to which .md or .json file, or folder?", here), self._export)
+
+    async def _export(self, path: str | None) -> None:
+        conversation = self.session.conversation
+        if path is None or conversation is None:
+            return
+        try:
+            written = await self._store.run(export_chat, self._store, conversation.id, path_of(path))
+        except HotslotError as error:
+            self.say(str(error), "error")
+        else:
+            self.say(f"Exported to {written}")
+
+    async def action_import_chat(self, path: str = "") -> None:
+        """Read an exported .json file as a new conversation and open it, or ask for the file."""
+        if path:
+            await self._import(path)
+        else:
+            self.app.push_screen(AskTextScreen("Import which .json file?", ""), self._import)
+
+    async def _import(self, path: str | None) -> None:
+        if path is None:
+            return
+        try:
+            conversation = await self._store.run(import_chat, self._store, path_of(path))
+        except HotslotError as error:
+            self.say(str(error), "error")
+            return
+        await self._go_to(conversation.id)

@@ -1,4 +1,4 @@
-"""All conversations: search as you type, open, rename, delete. Its answer is the conversation to open, or None."""
+"""All conversations: search as you type, open, rename, pin, delete, undo. Its answer is the one to open, or None."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -16,7 +16,8 @@ from textual.widgets.option_list import Option
 
 from app.errors import HotslotError
 from app.messages import Conversation
-from app.store.conversations import Store
+from app.sanitize import clean
+from app.store.conversations import SearchHit, Store
 from app.tui.display import MUTED, shown
 from app.tui.screens.dialogs import AskTextScreen, ConfirmScreen
 
@@ -28,7 +29,7 @@ class ConversationChoice:
     """What the user did: opened one (or none), and what became of others before that."""
 
     opened_id: str | None
-    deleted_ids: frozenset[str]
+    deleted_ids: tuple[str, ...]
     new_titles: Mapping[str, str]
 
 
@@ -40,6 +41,8 @@ class ConversationsScreen(ModalScreen[ConversationChoice]):
         Binding("enter", "open", "Open", priority=True),
         Binding("ctrl+e", "rename", "Rename", priority=True),
         Binding("ctrl+d,delete", "delete", "Delete", priority=True),
+        Binding("ctrl+t", "pin", "Pin", priority=True),
+        Binding("ctrl+z", "undo", "Undo", priority=True),
         Binding("up", "move(-1)", show=False, priority=True),
         Binding("down", "move(1)", show=False, priority=True),
         Binding("pageup", "move(-10)", show=False, priority=True),
@@ -52,13 +55,15 @@ class ConversationsScreen(ModalScreen[ConversationChoice]):
         self._first_query = query
         self._current_id = current_id
         self._listed: list[Conversation] = []
-        self._deleted: set[str] = set()
+        self._hits: dict[str, SearchHit] = {}
+        """The best place of each conversation that the search found."""
+        self._deleted: list[str] = []
         self._new_titles: dict[str, str] = {}
 
     def compose(self) -> ComposeResult:
         with Vertical(classes="panel-box") as box:
             box.border_title = Content("Chats")
-            box.border_subtitle = Content("Enter open · Ctrl+E rename · Ctrl+D delete · Esc back")
+            box.border_subtitle = Content("Enter open · ^E rename · ^T pin · ^D delete · ^Z undo · Esc back")
             yield Input(self._first_query, placeholder="Search titles and messages", compact=True)
             yield OptionList(markup=False, compact=True)
             yield Static("", markup=False, classes="empty")
@@ -77,6 +82,8 @@ class ConversationsScreen(ModalScreen[ConversationChoice]):
         try:
             query = self.query_one(Input).value
             self._listed = await self._store.run(self._store.list_conversations, MOST_LISTED, query)
+            hits = await self._store.run(self._store.search, query, MOST_LISTED) if query.strip() else []
+            self._hits = {hit.conversation_id: hit for hit in reversed(hits)}
         except HotslotError as error:
             self._listed = []
             empty.update(shown(str(error)))
@@ -93,7 +100,11 @@ class ConversationsScreen(ModalScreen[ConversationChoice]):
     def _row(self, conversation: Conversation) -> Content:
         mark = "● " if conversation.id == self._current_id else "  "
         when = age_text(time.time() - conversation.updated_at)
-        return Content.assemble((mark, "$text-accent"), shown(conversation.title or "Untitled"), (f"  {when}", MUTED))
+        pin = "▲ " if conversation.pinned_at is not None else ""
+        title = shown(conversation.title or "Untitled")
+        row = Content.assemble((mark, "$text-accent"), (pin, "$text-warning"), title, (f"  {when}", MUTED))
+        hit = self._hits.get(conversation.id)
+        return row if hit is None else row + Content("\n    ") + excerpt_content(hit)
 
     @property
     def _chosen(self) -> Conversation | None:
@@ -117,7 +128,7 @@ class ConversationsScreen(ModalScreen[ConversationChoice]):
         self._answer(None)
 
     def _answer(self, opened_id: str | None) -> None:
-        self.dismiss(ConversationChoice(opened_id, frozenset(self._deleted), self._new_titles))
+        self.dismiss(ConversationChoice(opened_id, tuple(self._deleted), self._new_titles))
 
     def action_rename(self) -> None:
         chosen = self._chosen
@@ -141,11 +152,28 @@ class ConversationsScreen(ModalScreen[ConversationChoice]):
 
         async def delete(is_sure: bool | None) -> None:
             if is_sure and await self._try(self._store.delete, chosen.id):
-                self._deleted.add(chosen.id)
+                self._deleted.append(chosen.id)
+                self.notify("Deleted; Ctrl+Z brings it back.", markup=False)
                 await self._list(self.query_one(OptionList).highlighted)
 
         question = f"Delete “{chosen.title or 'Untitled'}” with all its messages?"
         self.app.push_screen(ConfirmScreen(question, "Delete"), delete)
+
+    async def action_pin(self) -> None:
+        chosen = self._chosen
+        if chosen is not None and await self._try(
+            self._store.pin if chosen.pinned_at is None else self._store.unpin, chosen.id
+        ):
+            await self._list()
+            ids = [conversation.id for conversation in self._listed]
+            if chosen.id in ids:
+                self.query_one(OptionList).highlighted = ids.index(chosen.id)
+
+    async def action_undo(self) -> None:
+        """Bring back what was deleted last while this list was open."""
+        if self._deleted and await self._try(self._store.undelete, self._deleted[-1]):
+            self._deleted.pop()
+            await self._list(self.query_one(OptionList).highlighted)
 
     async def _try(self, change: Callable[..., None], *values: str) -> bool:
         try:
@@ -154,6 +182,22 @@ class ConversationsScreen(ModalScreen[ConversationChoice]):
             self.notify(str(error), severity="error", markup=False)
             return False
         return True
+
+
+def excerpt_content(hit: SearchHit) -> Content:
+    """The text around the found words on one line, the words marked."""
+    line = hit.excerpt.replace("\n", " ")
+    parts: list[Content] = []
+    end = 0
+    for start, stop in hit.matches:
+        parts += [shown_part(line[end:start], MUTED), shown_part(line[start:stop], "$text-accent bold")]
+        end = stop
+    return Content("").join([*parts, shown_part(line[end:], MUTED)])
+
+
+def shown_part(text: str, style: str) -> Content:
+    """A piece of one line, its spaces kept."""
+    return Content.styled(clean(text).replace("\n", " ").replace("\t", " "), style)
 
 
 def age_text(seconds: float) -> str:

@@ -27,7 +27,7 @@ class AttachmentTray(VerticalScroll, can_focus=False):
     DEFAULT_CSS = """
     AttachmentTray {
         height: auto;
-        max-height: 4;
+        max-height: 6;
         display: none;
         padding: 0 1;
         &.filled { display: block; }
@@ -35,6 +35,8 @@ class AttachmentTray(VerticalScroll, can_focus=False):
         AttachmentChip { width: 1fr; height: 1; text-wrap: nowrap; text-overflow: ellipsis; }
         AttachmentRemove { width: 3; height: 1; color: $text-muted; content-align: right middle; }
         AttachmentRemove:hover { color: $text-error; }
+        .plan { height: auto; max-height: 2; color: $text-muted; }
+        .plan.problem { color: $text-error; }
     }
     """
 
@@ -48,6 +50,8 @@ class AttachmentTray(VerticalScroll, can_focus=False):
     def __init__(self) -> None:
         super().__init__(id="attachments")
         self._files: list[AttachedFile] = []
+        self._plan = ""
+        self._is_problem = False
 
     @property
     def files(self) -> tuple[Attachment, ...]:
@@ -68,6 +72,12 @@ class AttachmentTray(VerticalScroll, can_focus=False):
             if file.attachment is attachment:
                 file.num_tokens = num_tokens
         self._show()
+
+    def note_plan(self, plan: str, *, is_problem: bool = False) -> None:
+        """Show in words how the files would be read, or why they can't be."""
+        if (plan, is_problem) != (self._plan, self._is_problem):
+            self._plan, self._is_problem = plan, is_problem
+            self._show()
 
     def take(self) -> tuple[Attachment, ...]:
         """All files, which are sent now; none are left."""
@@ -94,6 +104,9 @@ class AttachmentTray(VerticalScroll, can_focus=False):
             await self.remove_children()
             for index, file in enumerate(self._files):
                 await self.mount(Horizontal(AttachmentChip(file), AttachmentRemove(index)))
+            if self._plan and self._files:
+                classes = "plan problem" if self._is_problem else "plan"
+                await self.mount(Static(shown(self._plan), markup=False, classes=classes))
 
 
 class AttachmentChip(Static):

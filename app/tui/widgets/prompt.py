@@ -1,6 +1,7 @@
 """Where the user writes: several lines, history, slash commands. Says what was asked; sends nothing itself."""
 
 import re
+from pathlib import Path
 from typing import ClassVar
 
 from textual import events
@@ -10,6 +11,7 @@ from textual.widgets import TextArea
 from textual.widgets.text_area import Selection
 
 from app.actions import ACTIONS, complete_slash
+from app.chat.attachments import pasted_path
 from app.sanitize import clean
 from app.tui.bindings import passed_on
 
@@ -34,6 +36,13 @@ class Prompt(TextArea):
         def __init__(self, text: str) -> None:
             super().__init__()
             self.text = text
+
+    class FilePasted(Message):
+        """The user pasted the path of a file and nothing else, or dropped the file on the terminal."""
+
+        def __init__(self, path: Path) -> None:
+            super().__init__()
+            self.path = path
 
     def __init__(self) -> None:
         super().__init__(
@@ -78,6 +87,9 @@ class Prompt(TextArea):
     async def _on_paste(self, event: events.Paste) -> None:
         event.stop()
         event.prevent_default()
+        if (path := pasted_path(event.text)) is not None:
+            self.post_message(self.FilePasted(path))
+            return
         if result := self._replace_via_keyboard(self._collapsed(clean(event.text)), *self.selection):
             self.move_cursor(result.end_location)
 

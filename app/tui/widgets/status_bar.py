@@ -42,6 +42,7 @@ class StatusBar(Widget):
     stats: reactive[EngineStats | None] = reactive(None)
     model: reactive[str] = reactive("")
     activity: reactive[str] = reactive("")
+    num_side_calls: reactive[int] = reactive(0)
     load_phase: reactive[str] = reactive("")
     load_fraction: reactive[float | None] = reactive(None)
 
@@ -84,6 +85,10 @@ class StatusBar(Widget):
         if self.activity:
             segments.append(Segment(0, Content.styled(self.activity, "$text-accent")))
         segments.append(Segment(0, self._speed(stats)))
+        if self.num_side_calls:
+            segments.append(
+                Segment(3, Content.assemble(("beside ", MUTED), (str(self.num_side_calls), "$text-accent")))
+            )
         segments.append(Segment(2, _hit_rate(stats)))
         segments.append(Segment(3, _headroom(stats)))
         segments.append(Segment(5, Content.assemble(("slots ", MUTED), f"{stats.num_slots_used}/{stats.num_slots}")))

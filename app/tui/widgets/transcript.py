@@ -11,6 +11,7 @@ from textual.content import Content
 from textual.message import Message as TextualMessage
 from textual.widget import Widget
 
+from app.chat.message_groups import Group, grouped
 from app.messages import Message
 from app.tui.widgets.answer_block import AnswerBlock
 from app.tui.widgets.message_blocks import ShowMore, UserBlock
@@ -21,9 +22,6 @@ KEPT_BLOCKS = 40
 """… until this many are left, so that it happens rarely."""
 MOST_CHARS = 200_000
 """Characters of stored messages shown at first."""
-
-
-Group = tuple[Message, ...]
 
 
 class Transcript(VerticalScroll, can_focus=True):
@@ -176,16 +174,3 @@ class EarlierLine(ShowMore):
     def on_click(self, event: events.Click) -> None:
         event.stop()
         self.post_message(ShowMore.Asked())
-
-
-def grouped(messages: Sequence[Message]) -> list[Group]:
-    """Each message of the user by itself; what the model and its tools said between two of them together."""
-    groups: list[Group] = []
-    for message in messages:
-        if message.role == "system":
-            continue
-        if message.role == "user" or not groups or groups[-1][0].role == "user":
-            groups.append((message,))
-        else:
-            groups[-1] = (*groups[-1], message)
-    return groups

@@ -54,7 +54,8 @@ async def test_what_can_not_be_done_is_one_line_and_the_script_goes_on(run_lines
 
 async def test_conversations_are_listed_found_opened_renamed_and_deleted(run_lines: RunLines, store: Store) -> None:
     said = await run_lines(
-        "About cats", "/new", "About dogs", "/rename Hounds", "/list", "/search cats", "/open 1", "/delete", "/list",
+        "About cats", "/new", "About dogs", "/rename Hounds", "/list", "/search cats", "/open 1",
+        "/pin", "/delete", "/undo", "/open 1", "/delete", "/list",
         scripts=((Say("They purr."),), (Say("They bark."),)),
     )  # fmt: skip
     assert "1. Hounds (open)\n2. About cats\n" in said.out
@@ -130,3 +131,45 @@ async def test_nobody_to_ask_means_no_and_rules_decide(run_lines: RunLines, stor
     assert said.out.startswith("No.\n437.\n437\n")
     assert said.out.count("  allowed everywhere") == 1
     assert "There is no tool 'nothing'" in said.err
+
+
+async def test_edits_versions_and_forks(run_lines: RunLines, store: Store) -> None:
+    said = await run_lines(
+        "one", "two", "/edit other two", "/siblings", "/siblings 1", "/edit #1 other one", "/siblings #1 1",
+        "/fork 2", "/messages", "/fork 9", "/siblings 7", "/edit",
+        scripts=tuple((Say(f"Answer {number}."),) for number in range(1, 8)),
+    )  # fmt: skip
+    assert said.out.startswith("Answer 1.\nAnswer 2.\nAnswer 3.\n")
+    assert [message.content for message in said.session.messages] == ["one", "Answer 1."]
+    assert said.out.endswith("1. You: one\n\n2. scripted: Answer 1.\n")
+    assert "There is no message 9" in said.err
+    assert len(store.list_conversations()) == 2
+
+
+async def test_chats_as_files(run_lines: RunLines, store: Store, tmp_path: Path) -> None:
+    file = tmp_path / "chat.json"
+    said = await run_lines(
+        "go", f"/export {file}", f"/export {file}", "/new", "/export", f"/import {file}", "/import x"
+    )
+    assert str(file) in said.out
+    assert "exists already" in said.err
+    assert len(store.list_conversations()) == 2
+    assert [message.content for message in said.session.messages] == ["go", "Hello there.\n"]
+
+
+async def test_documents_are_read_and_cited(run_lines: RunLines, tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("The mill is old.\n\nIt has a red roof.\n")
+    said = await run_lines(
+        "/reading whole", f"/attach {tmp_path}/notes.txt", "/documents", "What roof?", "/documents", "/cite", "/cite 2",
+        "/reading sideways", scripts=((Say("A red one [line 3]."),),),
+    )  # fmt: skip
+    assert "notes.txt: 37 characters, for the next message" in said.out
+    assert "notes.txt: 37 characters, shown: whole" in said.out
+    assert said.out.endswith("notes.txt, line 3:\nIt has a red roof.\n")
+    assert "has 1 of them" in said.err
+
+
+async def test_side_calls_are_listed(run_lines: RunLines) -> None:
+    said = await run_lines("hi", "/side", "/side cancel 3", "/side cancel")
+    assert "No side calls yet." in said.err
+    assert said.err.count("There is no side call") == 2

@@ -88,6 +88,7 @@ async def settle(pilot: Pilot[None]) -> None:
 async def say(pilot: Pilot[None], text: str) -> None:
     """Put a message into the prompt and send it."""
     assert isinstance(pilot.app, HotslotApp)
+    pilot.app.chat.prompt.focus()
     pilot.app.chat.prompt.set_text(text)
     await pilot.press("enter")
     await settle(pilot)

@@ -5,8 +5,9 @@ from pathlib import Path
 
 from app.store.conversations import Store
 from app.tui.app import HotslotApp
+from app.tui.screens.file_picker import FilePicker
 from runtime.protocol import CountTokens
-from tests.app.tui.conftest import GatedEngine, MakeApp, say, screen_text, settle, until_shown
+from tests.app.tui.conftest import GatedEngine, MakeApp, say, screen_text, settle, until_open, until_shown
 from tests.support.scripted_engine import HELLO, ScriptedEngine
 
 HOSTILE_NAME = "no\x1b]52;c;aGk=\x07te[@click=app.quit]\u202e[red].txt"
@@ -74,7 +75,8 @@ async def test_files_are_taken_back(make_app: MakeApp, tmp_path: Path) -> None:
         await say(pilot, "/detach")
         await until_shown(pilot, "No file is attached")
         await say(pilot, "/attach")
-        assert app.chat.prompt.text == "/attach "
+        await until_open(pilot, FilePicker)
+        await pilot.press("escape")
 
 
 async def test_what_can_not_be_attached_is_one_line(make_app: MakeApp, tmp_path: Path) -> None:
