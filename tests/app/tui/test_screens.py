@@ -186,13 +186,13 @@ async def test_another_model_from_the_settings(make_app: MakeApp, locations: Loc
     app = make_app(engine=engine)
     async with app.run_test(size=(100, 40)) as pilot:
         await settle(pilot)
-        for name in ("nowhere", "other"):
+        for name, said in (("nowhere", "There is no model 'nowhere'"), ("other", "Settings saved.")):
             await pilot.press("ctrl+s")
             await until_open(pilot, SettingsScreen)
             row_of(app.screen, "model").query_one(Input).value = name
             await pilot.press("ctrl+s")
+            await until_shown(pilot, said)
             await settle(pilot)
-            await until_shown(pilot, "There is no model 'nowhere'")
         assert app.chat.session.settings.model == "other"
         assert engine.starts[-1].model_path == locations.models_dir / "other"
 
