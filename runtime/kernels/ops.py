@@ -178,7 +178,7 @@ def _for_few_rows(kernel: Op, general: Op) -> Op:
         if not 0 < x.shape[0] <= linear.MOST_ROWS:
             return general(x, *arguments)
         widths = {argument.shape[1] for argument in arguments if isinstance(argument, Tensor) and argument.dim() == 2}
-        if any(width % _LINEAR_WIDTH for width in widths if width >= _LINEAR_WIDTH):
+        if any(width % _LINEAR_WIDTH for width in widths):
             _say_once(f"{kernel.__name__} of widths {sorted(widths)} runs as torch's op: no multiples of 16")
             return general(x, *arguments)
         return kernel(x, *arguments)
