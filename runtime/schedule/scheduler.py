@@ -85,8 +85,13 @@ class Scheduler:
     # ---- starting
 
     def admit(self) -> list[Sequence]:
-        """Start waiting sequences while there is room; returns those that start for the first time."""
-        admitted = []
+        """Start waiting sequences while there is room; returns those that start for the first time.
+
+        None starts while a chat closes: the next turn, or a title of it, may want what that saves.
+        """
+        admitted: list[Sequence] = []
+        if any(sequence.phase == "closing" for sequence in self._running.values()):
+            return admitted
         while (sequence := self._waiting.head) is not None and self._make_room(sequence):
             self._waiting.remove(sequence)
             self._start(sequence)

@@ -31,7 +31,7 @@ class _Line:
         decoding = tuple(sequence for sequence in sequences if sequence.phase == "decode")
         chunks = [sequence for sequence in sequences if sequence.phase != "decode"]
         if chunks and not (decoding and self._was_chunk):
-            return Turn((min(chunks, key=lambda sequence: sequence.last_chunk_turn),), is_chunk=True)
+            return Turn((min(chunks, key=_urgency),), is_chunk=True)
         return Turn(decoding, is_chunk=False)
 
     def took(self, turn: Turn) -> None:
@@ -40,6 +40,11 @@ class _Line:
         self._num_turns += 1
         if turn.is_chunk:
             turn.sequences[0].last_chunk_turn = self._num_turns
+
+
+def _urgency(sequence: Sequence) -> tuple[bool, int]:
+    """Of a chunk, the least first. Others wait until what closes has ended, and it is but one token."""
+    return sequence.phase != "closing", sequence.last_chunk_turn
 
 
 class Turns:

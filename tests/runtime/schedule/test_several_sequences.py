@@ -272,6 +272,19 @@ def test_side_calls_are_not_paused_for_a_chat_that_finds_no_room_anyway() -> Non
     assert scheduler.num_running == 2
 
 
+def test_the_next_turn_finds_all_of_the_one_that_still_closes() -> None:
+    scheduler = make()
+    first, other = request("a", 20, 5), request("b", 300, 50)
+    submit(scheduler, first, other)
+    while first.phase != "closing":
+        step(scheduler, first, other)
+    second = Sequence("c", (*first.tokens(0, first.num_tokens), 9, 9), max_new_tokens=2)
+    submit(scheduler, second)
+    while second.phase == "waiting":
+        step(scheduler, first, other, second)
+    assert second.num_cached == first.num_tokens
+
+
 def test_side_calls_leave_nothing_and_may_read_what_a_chat_left() -> None:
     cache = SequenceCache(64, 8)
     scheduler = Scheduler(cache, 32, 4)
