@@ -51,6 +51,10 @@ def test_of_several_documents_it_is_the_one_that_fits() -> None:
     assert only("Petra owns the mill [p.2].", REPORT, OTHER).document is OTHER
     assert only("Olga owns the red boat [p.2].", OTHER, REPORT).document is REPORT
     assert only("Yes [p.3].", OTHER, REPORT).document is REPORT
+    copy = Attachment("copy.pdf", REPORT.text, "pages")
+    for answer in ('"The mill was built in 1820." [p.1]', "Yes [p.3].", "The mill was built in 1820. [p.3]"):
+        assert only(answer, REPORT, copy).document is copy
+        assert only(answer, REPORT, copy, REPORT).document is REPORT
     first, second = cited('"The mill was built in 1820." [p.1] "Petra owns the mill." [p.2]', REPORT, OTHER)
     assert first is not None
     assert second is not None
