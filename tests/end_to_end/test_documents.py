@@ -3,7 +3,7 @@ a second question computes little more than itself.
 """
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import aclosing
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from app.settings import Settings
 from app.store.conversations import Store
 from tests.support.command_line import run_hotslot
 from tests.support.documents import make_docx, make_pdf
+from tests.support.terminal import HOTSLOT, Terminal
 
 TOWN = (
     "The old mill stands beside the river. It was built in 1820. Anna Weber bought the mill in 1904. The mill has three"
@@ -122,3 +123,42 @@ async def test_a_document_larger_than_the_context_is_searched(session: ChatSessi
     assert plan.document_tokens > 8192 > end.usage.prompt_tokens > plan.num_tokens
     [shown] = session.messages[0].attachments
     assert "[p.78] Harbor number 77 is kept by keeper 609763." in fenced(shown)
+
+
+@pytest.fixture
+def terminal(tmp_path: Path) -> Iterator[Terminal]:
+    settings = 'temperature = 0.0\nthinking = "off"\nmax_tokens = 80\n'
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "config.toml").write_text(settings)
+    terminal = Terminal(HOTSLOT, columns=140, rows=40, env={"HOTSLOT_HOME": str(tmp_path / "home")})
+    yield terminal
+    terminal.close()
+
+
+def test_a_pdf_and_a_docx_in_a_real_terminal(terminal: Terminal, tmp_path: Path) -> None:
+    """A path that is pasted and one that is typed; both are read whole, and every question is answered."""
+    (tmp_path / "my town.pdf").write_bytes(make_pdf(TOWN))
+    (tmp_path / "town.docx").write_bytes(make_docx(TOWN[:3]))
+    terminal.wait_for("slots", 40)
+    terminal.send(f"\x1b[200~'{tmp_path}/my town.pdf'\x1b[201~")
+    terminal.wait_for("⊕ my town.pdf", 20)
+    terminal.send("How long is the pool?\r")
+    terminal.wait_for("my town.pdf: read whole, ", 20)
+    terminal.wait_for(lambda screen: screen.count("· first after") == 1, 40)
+    terminal.send(f"/attach {tmp_path}/town.docx\r")
+    terminal.wait_for("⊕ town.docx", 20)
+    terminal.send("Who bought the mill?\r")
+    terminal.wait_for("town.docx: read whole, ", 20)
+    terminal.wait_for(lambda screen: screen.count("· first after") == 2, 40)
+    terminal.send("\x11")
+    assert terminal.wait_for_exit() == 0
+    store = Store.open(tmp_path / "home" / "hotslot.db")
+    [conversation] = store.list_conversations()
+    messages = store.branch(conversation.head_id)
+    assert [message.role for message in messages] == ["user", "assistant"] * 2
+    assert [[file.name for file in message.attachments] for message in messages[::2]] == [
+        ["my town.pdf"],
+        ["town.docx"],
+    ]
+    assert all(message.content for message in messages)
+    store.check_integrity()
