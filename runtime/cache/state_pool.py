@@ -62,6 +62,17 @@ class StatePool:
             tensor[:, dst].copy_(tensor[:, src])
         self.last_ids[dst].copy_(self.last_ids[src])
 
+    def snapshot(self, row: int) -> tuple[Tensor, ...]:
+        """Everything a row holds, in host memory."""
+        return tuple(part.to("cpu", copy=True) for part in (*(t[:, row] for t in self._layered()), self.last_ids[row]))
+
+    def restore(self, row: int, state: tuple[Tensor, ...]) -> None:
+        """Make a row what it was."""
+        *layered, last_ids = state
+        for tensor, values in zip(self._layered(), layered, strict=True):
+            tensor[:, row].copy_(values)
+        self.last_ids[row].copy_(last_ids)
+
     def _layered(self) -> tuple[Tensor, ...]:
         return self.recurrent, self.conv, self.ngram_conv, self.pending_index_keys
 

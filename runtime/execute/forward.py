@@ -1,5 +1,7 @@
 """Runs one planned step: cache moves, then the decoder over all segments. Decides nothing."""
 
+import logging
+
 import torch
 
 from runtime.cache.page_pool import PagePool
@@ -13,6 +15,8 @@ from runtime.experts.device_routed import DeviceExperts
 from runtime.experts.routed import SlotExperts
 from runtime.layers.decoder import Decoder
 from runtime.schedule.step_plan import StepPlan
+
+_logger = logging.getLogger("hotslot.engine")
 
 
 class Forward:
@@ -57,8 +61,35 @@ class Forward:
             return self._decode_steps.run(plan)
         if plan.is_decode:
             self._experts.begin_step()
+        if self._decode_steps is None:
+            return self._run_chunk(plan)
+        rows = {segment.state_row for segment in plan.segments}
+        before = {row: self._states.snapshot(row) for row in rows}
+        try:
+            return self._run_chunk(plan)
+        except torch.OutOfMemoryError:
+            # A decode step allocates nothing, so this is a chunk, half of whose layers may have moved state on.
+            if not self._gives_slots_back():
+                raise
+        for row, state in before.items():
+            self._states.restore(row, state)
+        return self._run_chunk(plan)
+
+    def _run_chunk(self, plan: StepPlan) -> torch.Tensor:
         step = build_step_inputs(plan, self._device)
         return self._decoder.forward(step, self._pages, self._states, self._experts)
+
+    def _gives_slots_back(self) -> bool:
+        """Fewer expert slots, empty ones, and decode steps that know them; whether there were any to give."""
+        assert self._decode_steps is not None
+        assert isinstance(self._experts, DeviceExperts)
+        num_before, num_slots = self._experts.cache.num_slots, self._experts.fewer_slots()
+        if num_slots == num_before:
+            return False
+        self._experts.resize(num_slots)
+        self._decode_steps.build(warms_up=False)
+        _logger.warning("out of memory: %d of %d expert slots given back", num_before - num_slots, num_before)
+        return True
 
     @staticmethod
     def _use_threads(num_threads: int) -> None:

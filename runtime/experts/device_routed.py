@@ -18,6 +18,9 @@ from runtime.experts.streamed import StreamedExperts
 from runtime.kernels.ops import Ops
 from runtime.kernels.torch_ops.experts import ExpertCompute
 
+LEAST_GIVEN_BACK_BYTES = 64 << 20
+"""Of slots, where memory ran out."""
+
 
 @dataclass(frozen=True)
 class RoutingBuffers:
@@ -38,11 +41,34 @@ class DeviceExperts:
         """Told of every routing while it is set; `routing` must be kept then."""
         self.routing: RoutingBuffers | None = None
         self._ops, self._num_choices = ops, num_choices
-        slot_bytes = max(layout.record_bytes for layout in store.layouts)
-        self.pool = torch.zeros(cache.num_slots + cache.num_ring_slots, slot_bytes, dtype=torch.uint8, device=device)
-        self._pools = [self.pool[:, : layout.record_bytes] for layout in store.layouts]
+        self._device = device
+        self._slot_bytes = max(layout.record_bytes for layout in store.layouts)
         computes = {layout: ExpertCompute(layout, device) for layout in set(store.layouts)}
-        self._streamed = StreamedExperts(store, cache, self._pools, [computes[layout] for layout in store.layouts])
+        self._computes = [computes[layout] for layout in store.layouts]
+        self._allocate()
+
+    def _allocate(self) -> None:
+        num_slots = self.cache.num_slots + self.cache.num_ring_slots
+        self.pool = torch.zeros(num_slots, self._slot_bytes, dtype=torch.uint8, device=self._device)
+        self._pools = [self.pool[:, : layout.record_bytes] for layout in self.store.layouts]
+        self._streamed = StreamedExperts(self.store, self.cache, self._pools, self._computes)
+
+    def fewer_slots(self) -> int:
+        """How many to keep where memory ran out: nine in ten, and no less than decode needs."""
+        num_given_back = max(self.cache.num_slots // 10, LEAST_GIVEN_BACK_BYTES // self._slot_bytes)
+        return min(self.cache.num_slots, max(self.cache.fewest_slots, self.cache.num_slots - num_given_back))
+
+    def resize(self, num_slots: int) -> None:
+        """So many slots instead, all empty. Decode steps must be built again."""
+        # Tensors made in inference mode could not be changed outside of it.
+        with torch.inference_mode(False):
+            self.cache = self.cache.resized(num_slots)
+            # The old memory goes first: there may not be room for both.
+            self.pool, self._pools = torch.empty(0, dtype=torch.uint8), []
+            del self._streamed
+            self._allocate()
+        if self.recorder is not None:
+            self.recorder.clear()
 
     def begin_step(self) -> None:
         """Launched first in every decode step."""

@@ -40,6 +40,7 @@ class DeviceSlots:
             raise UsageError(f"there is no eviction policy '{policy}'; choose one of {', '.join(sorted(POLICIES))}")
         self.num_layers, self.num_experts, self.num_slots = num_layers, num_experts, num_slots
         self.num_ring_slots, self.policy = num_ring_slots, policy
+        self._num_choices, self._max_rows = num_choices, max_rows
         self.counters = SlotCounters()
         self.state = SlotState.empty(num_layers, num_experts, num_slots, max_rows * num_choices, device)
         self._layer_share = -(-num_slots // num_layers)
@@ -55,6 +56,27 @@ class DeviceSlots:
     def ring(self) -> range:
         """Slot numbers of the ring."""
         return range(self.num_slots, self.num_slots + self.num_ring_slots)
+
+    @property
+    def fewest_slots(self) -> int:
+        """What one decode call may route."""
+        return min(self._max_rows * self._num_choices, self.num_experts)
+
+    def resized(self, num_slots: int) -> "DeviceSlots":
+        """So many slots, all empty, with what policy and counters know. This one must not be used any more."""
+        other = DeviceSlots(
+            self.num_layers,
+            self.num_experts,
+            num_slots,
+            self.policy,
+            num_choices=self._num_choices,
+            max_rows=self._max_rows,
+            num_ring_slots=self.num_ring_slots,
+            device=self.state.owner.device,
+        )
+        other.state.take_history(self.state)
+        other.counters, other._counted = self.counters, self._counted
+        return other
 
     def note_step(self, counters: Sequence[int]) -> None:
         """A decode step ended: `counters` are the state's own, read after it."""
@@ -86,12 +108,14 @@ class DeviceSlots:
         self.state.slot_of.fill_(EMPTY)
         self.state.owner.fill_(EMPTY)
         self._num_used = 0
+        self._wait()
 
     def reset(self) -> None:
         """As new, in place: slots, policy and counters."""
         self.state.reset()
         self.counters = SlotCounters()
         self._counted, self._num_used = (0, 0, 0), 0
+        self._wait()
 
     def residents(self) -> list[tuple[int, int, int]]:
         """(layer, expert, slot) of every slot in use. Waits for the device."""
@@ -110,6 +134,11 @@ class DeviceSlots:
             expected[layer, expert] = slot
         if (expected != self.state.slot_of.cpu().numpy()).any():
             raise AssertionError("slot map and slot owners disagree")
+
+    def _wait(self) -> None:
+        """Steps may run on another stream than whoever empties the slots."""
+        if self.state.owner.is_cuda:
+            torch.cuda.synchronize(self.state.owner.device)
 
     def _assign(self, layer: int, experts: list[int], slots: list[int]) -> None:
         device = self.state.owner.device

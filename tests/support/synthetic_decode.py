@@ -73,6 +73,7 @@ class SyntheticDecode:
         for pool in (self.pages.keys, self.pages.values, self.pages.index_keys, self.experts.pool):
             assert pool is not None
             pool.zero_()
+        # Waits for what was zeroed above, too.
         self.experts.cache.reset()
         generator = torch.Generator().manual_seed(7)
         tokens = torch.randint(self.spec.vocab_size, (num_steps, num_rows), generator=generator).tolist()

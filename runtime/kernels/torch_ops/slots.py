@@ -100,6 +100,11 @@ class SlotState:
         ):  # fmt: skip
             tensor.fill_(value)
 
+    def take_history(self, other: "SlotState") -> None:
+        """What another state knows of experts and has counted, but not where they lie."""
+        for name in ("clock", "stamps", "tok", "last_tok", "log2_count", "counted_tok", "counters"):
+            getattr(self, name).copy_(getattr(other, name))
+
     @property
     def num_bytes(self) -> int:
         return sum(getattr(self, field.name).nbytes for field in fields(self))

@@ -2,6 +2,7 @@
 for nothing. It must say and count what the CPU's engine does."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from runtime.errors import UsageError
 from runtime.execute.load import load_model
 from runtime.execute.placement import Placement
 from runtime.experts.device_routed import DeviceExperts
+from runtime.experts.streamed import StreamedExperts
 from runtime.experts.trace import read_trace
 from runtime.options import EngineOptions
 from runtime.protocol import ChatMessage, Score, Scored, StartTrace, StopTrace
@@ -109,3 +111,27 @@ def test_lru_is_served_too(on_cpu: EngineDriver) -> None:
 def test_a_gpu_that_is_not_there_is_refused() -> None:
     with pytest.raises(UsageError, match="--device cpu"):
         load_model(EngineOptions(DEMO_FOLDER, device="cuda"), (0, 0), lambda event: None)
+
+
+def test_out_of_memory_gives_slots_back_and_keeps_the_chat(
+    on_cpu: EngineDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The allocator of a GPU is played by a chunk that fails once, in the middle of a layer."""
+    driver = EngineDriver(OPTIONS, Placement.on_cpu_as_on_cuda())
+    driver.ask("first", STORY, max_tokens=12)
+    experts = experts_of(driver)
+    num_slots, routed = experts.cache.num_slots, experts.cache.counters.num_routed
+    real_run, failures = StreamedExperts.run, iter([False, False, True])
+
+    def run(self: StreamedExperts, *arguments: Any) -> Any:
+        if next(failures, False):
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return real_run(self, *arguments)
+
+    monkeypatch.setattr(StreamedExperts, "run", run)
+    question = (ChatMessage("user", "What is the capital of France?"),)
+    found = driver.ask("second", question, max_tokens=12)
+    assert found.generated_ids == on_cpu.ask("second", question, max_tokens=12).generated_ids
+    assert experts.cache.num_slots < num_slots
+    assert experts.cache.counters.num_routed > routed
+    experts.check_integrity()
