@@ -89,6 +89,19 @@ class Bench:
             alone = self.copy_alone.get(number, float("nan")) if number else 0.0
             print(f"| {policy}, {num_rows}, {number} | {floor:.1f} | {us:.2f} | {us - alone:.2f} |", flush=True)
 
+    def resident(self) -> None:
+        """The layer with its resident experts beside the copy."""
+        side = torch.cuda.Stream()
+        print("| policy, misses, resident experts beside the copy | layer, µs | layer - copy alone |\n|---|---|---|")
+        for policy in self.maps:
+            for number in self.num_missed:
+                slot_map = self.maps[policy]
+                layer, routings = Layer(self.memory, slot_map), slot_map.routings(self._num_iterations, 1, number)
+                calls = [lambda r=r, la=layer: la.run_resident(r, side) for r in routings]
+                us = self.timer.in_graph(calls, slot_map.restore)
+                alone = self.copy_alone.get(number, float("nan")) if number else 0.0
+                print(f"| {policy}, {number} | {us:.2f} | {us - alone:.2f} |", flush=True)
+
     def profile(self) -> None:
         """Device time of each kernel inside the layer, medians."""
         for policy in self.maps:
@@ -102,18 +115,20 @@ class Bench:
     def sweep(self) -> None:
         """Cuts of every launch, fastest first; all cuts of the experts must give the same bits."""
         self._sweep_experts()
+        self._sweep_copy()
         print("\n| ensure: policy, warps | " + " | ".join(f"{number}" for number in self.num_missed) + " |")
         print("|---" * (len(self.num_missed) + 1) + "|")
         for policy in self.maps:
             for num_warps in slots.ENSURE_WARPS:
                 times = [self._time_ensure(policy, number, num_warps) for number in self.num_missed]
                 print(f"| {policy}, {num_warps} | " + " | ".join(f"{us:.2f}" for us in times) + " |", flush=True)
+
+    def _sweep_copy(self) -> None:
         numbers = [number for number in self.num_missed if number]
         found = [([self._time_copy(number, cut) for number in numbers], cut) for cut in slots.COPY_CUTS]
-        for times, cut in sorted(found, key=lambda pair: pair[0])[:12]:
-            print(
-                f"copy {cut}: " + ", ".join(f"{number}: {us:.1f} µs" for number, us in zip(numbers, times, strict=True))
-            )
+        for times, cut in sorted(found, key=lambda pair: pair[0]):
+            by_number = zip(numbers, times, strict=True)
+            print(f"copy {cut}: " + ", ".join(f"{number}: {us:.1f} µs" for number, us in by_number), flush=True)
 
     def _sweep_experts(self) -> None:
         slot_map = self.maps["lru"]
@@ -161,7 +176,7 @@ class Bench:
 def main() -> int:
     """Run the steps; 1 if one failed."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--sweep", action="store_true", help="also time every cut of every launch")
+    parser.add_argument("--no-sweep", action="store_true", help="leave out the times of every cut of every launch")
     parser.add_argument(
         "--profile", action="store_true", help="also split the layer by kernel, from a profiler's trace"
     )
@@ -177,9 +192,9 @@ def main() -> int:
     print(
         f"{bench.memory.pool.nbytes / 2**30:.2f} GiB of slots, {bench.memory.num_host_bytes / 2**30:.2f} GiB of banks"
     )
-    steps = [bench.measure_floors, bench.parts, bench.ensure, bench.copy, bench.layer]
+    steps = [bench.measure_floors, bench.parts, bench.ensure, bench.copy, bench.layer, bench.resident]
     steps += [bench.profile] if arguments.profile else []
-    steps += [bench.sweep] if arguments.sweep else []
+    steps += [] if arguments.no_sweep else [bench.sweep]
     ended_well = [attempt(step) for step in steps]
     return int(not all(ended_well))
 

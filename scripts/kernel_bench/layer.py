@@ -164,6 +164,21 @@ class Layer:
         self.copy(routing)
         return router.combine_routes(self.compute(routing, slot_ids), weights)
 
+    def run_resident(self, routing: Routing, side: torch.cuda.Stream) -> Tensor:
+        """The same, with the experts that need no copy on another stream beside it."""
+        geometry, compute_stream = self._memory.geometry, torch.cuda.current_stream()
+        ids, weights = self.route(routing)
+        slot_ids, kinds = self.ensure(routing, ids)
+        rows = torch.empty(*ids.shape, geometry.hidden, device=self._memory.device)
+        operands = (geometry.layout, self._memory.pool, slot_ids, routing.hidden, kinds)
+        side.wait_stream(compute_stream)
+        with torch.cuda.stream(side):
+            experts.expert_rows(*operands, 0, rows)
+        self.copy(routing)
+        experts.expert_rows(*operands, 1, rows)
+        compute_stream.wait_stream(side)
+        return router.combine_routes(rows, weights)
+
 
 def work_lists(
     slot_map: SlotMap, memory: ExpertMemory, num_lists: int, num_missed: int, seed: int = 1

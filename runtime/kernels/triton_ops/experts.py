@@ -45,17 +45,29 @@ class Cut:
     """Tiles under way through shared memory; 0: the next one only, through registers."""
     unroll: int = 1
     """Tiles per turn of the loop, where they don't go through shared memory."""
+    ahead: int = 1
+    """Tiles under way into registers: 1 or 2."""
 
 
-GATE_UP_CUTS = tuple(
-    Cut(rows, num_warps, *loop)
-    for rows, num_warps in ((4, 2), (4, 4), (8, 2), (8, 4), (16, 4), (16, 8), (32, 8))
-    for loop in ((0, 1), (0, 5), (3, 1), (5, 1))
+GATE_UP_CUTS = (
+    Cut(4, 1, unroll=5),
+    Cut(8, 2, unroll=5),
+    Cut(16, 4, unroll=5),
+    Cut(8, 4, unroll=1),
+    Cut(4, 1, unroll=1),
+    Cut(4, 2, unroll=1, ahead=2),
+    Cut(8, 2, unroll=1, ahead=2),
+    Cut(8, 4, stages=3),
 )
-DOWN_CUTS = tuple(
-    Cut(rows, num_warps, *loop)
-    for rows, num_warps in ((8, 2), (16, 2), (16, 4), (32, 2), (32, 4), (64, 4), (64, 8))
-    for loop in ((0, 1), (0, 5), (3, 1), (5, 1))
+DOWN_CUTS = (
+    Cut(16, 1, unroll=5, ahead=2),
+    Cut(16, 2, unroll=5, ahead=2),
+    Cut(32, 2, unroll=5, ahead=2),
+    Cut(16, 1, unroll=5),
+    Cut(32, 4, unroll=5),
+    Cut(8, 1, unroll=5, ahead=2),
+    Cut(16, 2, unroll=1, ahead=2),
+    Cut(32, 4, stages=5),
 )
 """What `scripts/bench_kernels.py` sweeps at the flagship's shape."""
 
@@ -64,8 +76,8 @@ DOWN_CUTS = tuple(
 class Tuning:
     """The cut of both launches."""
 
-    gate_up: Cut = Cut(8, 4, unroll=5)
-    down: Cut = Cut(32, 4, unroll=5)
+    gate_up: Cut = Cut(4, 1, unroll=5)
+    down: Cut = Cut(16, 1, unroll=5, ahead=2)
 
 
 DEFAULT_TUNING = Tuning()
@@ -135,6 +147,7 @@ def _sum_rows(
     IS_EVEN: tl.constexpr,
     STAGES: tl.constexpr,
     UNROLL: tl.constexpr,
+    AHEAD: tl.constexpr,
 ):
     """fp32 [ROWS], lowered by `_RAISED` and short of the global scale: rows int64 of the matrix times x.
 
@@ -155,21 +168,33 @@ def _sum_rows(
             codes_ptr += TILE
             scales_ptr += TILE
     else:
-        # The next tile is under way into registers while one is computed.
+        # The next tile, or the next two, are under way into registers while one is computed.
         is_group = groups < NUM_GROUPS
         mask = is_group[None, :] if IS_EVEN else is_group[None, :] & is_row[:, None]
         codes, scales = _load_groups(codes_ptr, scales_ptr, places, mask)
         inputs = _load_inputs(x_ptr, groups, is_group)
+        later_codes, later_scales = codes, scales
+        if AHEAD == 2:
+            is_group = groups + TILE < NUM_GROUPS
+            mask = is_group[None, :] if IS_EVEN else is_group[None, :] & is_row[:, None]
+            later_codes, later_scales = _load_groups(codes_ptr + TILE, scales_ptr + TILE, places, mask)
         for _ in tl.range(0, NUM_GROUPS, TILE, loop_unroll_factor=UNROLL):
             groups += TILE
             codes_ptr += TILE
             scales_ptr += TILE
-            is_group = groups < NUM_GROUPS
+            is_group = groups + (AHEAD - 1) * TILE < NUM_GROUPS
             mask = is_group[None, :] if IS_EVEN else is_group[None, :] & is_row[:, None]
-            next_codes, next_scales = _load_groups(codes_ptr, scales_ptr, places, mask)
-            next_inputs = _load_inputs(x_ptr, groups, is_group)
+            next_codes, next_scales = _load_groups(
+                codes_ptr + (AHEAD - 1) * TILE, scales_ptr + (AHEAD - 1) * TILE, places, mask
+            )
+            next_inputs = _load_inputs(x_ptr, groups, groups < NUM_GROUPS)
             total = _add_groups(codes, scales, _hand_out(inputs, TILE), total)
-            codes, scales, inputs = next_codes, next_scales, next_inputs
+            if AHEAD == 2:
+                codes, scales = later_codes, later_scales
+                later_codes, later_scales = next_codes, next_scales
+            else:
+                codes, scales = next_codes, next_scales
+            inputs = next_inputs
     return tl.sum(total, 1)
 
 
@@ -207,6 +232,7 @@ def _nvfp4_gate_up_kernel(
     TILE: tl.constexpr,
     STAGES: tl.constexpr,
     UNROLL: tl.constexpr,
+    AHEAD: tl.constexpr,
 ):
     """Program (block of intermediate units, route)."""
     route = tl.program_id(1)
@@ -234,6 +260,7 @@ def _nvfp4_gate_up_kernel(
             INTERMEDIATE % ROWS == 0,
             STAGES,
             UNROLL,
+            AHEAD,
         )
         gate, up = tl.split(tl.reshape(sums, [ROWS, 2]))
         units = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
@@ -259,6 +286,7 @@ def _nvfp4_down_kernel(
     TILE: tl.constexpr,
     STAGES: tl.constexpr,
     UNROLL: tl.constexpr,
+    AHEAD: tl.constexpr,
 ):
     """Program (block of outputs, route)."""
     route = tl.program_id(1)
@@ -282,6 +310,7 @@ def _nvfp4_down_kernel(
             HIDDEN % ROWS == 0,
             STAGES,
             UNROLL,
+            AHEAD,
         )
         tl.store(output_ptr + route * HIDDEN + outputs, sums * down_scale, mask=outputs < HIDDEN)
 
@@ -463,6 +492,7 @@ def _launch_nvfp4(call: _Call) -> None:
         tile,
         cut.stages,
         cut.unroll,
+        cut.ahead,
         num_warps=cut.num_warps,
     )
     cut, tile = call.tuning.down, _tile_of(layout.intermediate // NVFP4_GROUP)
@@ -484,6 +514,7 @@ def _launch_nvfp4(call: _Call) -> None:
         tile,
         cut.stages,
         cut.unroll,
+        cut.ahead,
         num_warps=cut.num_warps,
     )
 

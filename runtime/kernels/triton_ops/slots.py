@@ -62,12 +62,12 @@ class CopyCut:
 
 COPY_CUTS = tuple(
     CopyCut(num_blocks, num_warps, 128 * num_warps * loads)
-    for num_blocks in (8, 12, 16, 24, 32)
-    for num_warps in (8, 16, 32)
-    for loads in (2, 4, 8)
-)
+    for num_blocks, num_warps, loads in (
+        (16, 8, 4), (8, 8, 4), (8, 16, 4), (32, 8, 4), (16, 16, 4), (16, 8, 8), (16, 8, 2), (32, 4, 4), (64, 4, 2)
+    )
+)  # fmt: skip
 """What `scripts/bench_kernels.py` sweeps."""
-ENSURE_WARPS = (2, 4, 8, 16)
+ENSURE_WARPS = (4, 8, 16)
 DEFAULT_COPY = CopyCut()
 _ENSURE_REGISTERS = 128
 """Per thread: all that 16 warps may have. Left alone, compilers spill keys to make room for a second block."""

@@ -113,7 +113,7 @@ def test_bits_depend_on_nothing_but_row_and_record(fmt: str, device: torch.devic
     assert torch.equal(expert_rows(layout, moved, 4 - slots, rows, tuning=COARSE), together)
 
 
-@pytest.mark.parametrize("cut", [Cut(32, 1), Cut(64, 2, unroll=2), Cut(256, 4, stages=3)])
+@pytest.mark.parametrize("cut", [Cut(32, 1), Cut(64, 2, unroll=2, ahead=2), Cut(256, 4, stages=3)])
 def test_tuning_leaves_the_bits_alone(cut: Cut, device: torch.device) -> None:
     layout, pool = make_pool("nvfp4", 384, 32, 2, device)
     rows = torch.randn(1, 384, device=device).bfloat16()
