@@ -39,6 +39,7 @@ class Ops:
     gated_rms_norm: Op
     mix_streams: Op
     inject_output: Op
+    inject_and_mix: Op
     causal_conv: Op
     conv_rows: Op
     l2_normalise: Op
@@ -75,6 +76,7 @@ _TORCH_OPS = Ops(
     gated_rms_norm=norms.gated_rms_norm,
     mix_streams=hyper_connection.mix_streams,
     inject_output=hyper_connection.inject_output,
+    inject_and_mix=hyper_connection.inject_and_mix,
     causal_conv=conv.causal_conv,
     conv_rows=conv.conv_rows,
     l2_normalise=delta_rule.l2_normalise,
@@ -151,6 +153,7 @@ def triton_ops() -> Ops:
         gated_rms_norm=norms.gated_rms_norm,
         mix_streams=_for_few_rows(hyper_connection.mix_streams, _TORCH_OPS.mix_streams),
         inject_output=hyper_connection.inject_output,
+        inject_and_mix=_for_few_rows(hyper_connection.inject_and_mix, _TORCH_OPS.inject_and_mix),
         conv_rows=conv.conv_rows,
         delta_net_rows=delta_rule.delta_net_rows,
         rotate=rotary.rotate,
@@ -177,7 +180,9 @@ def _for_few_rows(kernel: Op, general: Op) -> Op:
     def op(x: Tensor, *arguments: Any) -> Any:
         if not 0 < x.shape[0] <= linear.MOST_ROWS:
             return general(x, *arguments)
-        widths = {argument.shape[1] for argument in arguments if isinstance(argument, Tensor) and argument.dim() == 2}
+        tensors = [argument for argument in arguments if isinstance(argument, Tensor) and argument.dim() == 2]
+        # What has no more rows than a step is no weight.
+        widths = {tensor.shape[1] for tensor in tensors if tensor.shape[0] > linear.MOST_ROWS}
         if any(width % _LINEAR_WIDTH for width in widths):
             _say_once(f"{kernel.__name__} of widths {sorted(widths)} runs as torch's op: no multiples of 16")
             return general(x, *arguments)

@@ -21,7 +21,7 @@ from runtime.layers.delta_net import DeltaNet
 from runtime.layers.dense_weights import DenseWeights
 from runtime.layers.moe import DecodeExperts, MoeBlock, RoutedExperts
 from runtime.layers.ngram_embedding import NgramEmbedding, row_contexts, step_contexts
-from runtime.layers.residual import residual_of
+from runtime.layers.residual import ResidualStream, residual_of
 from runtime.layers.rotary import Rotary, RotaryTable
 from runtime.layers.step import DecodeRows, StepInputs
 from runtime.spec import ModelSpec
@@ -128,24 +128,24 @@ class Decoder:
 
         Launches the same work whatever the inputs hold, and never waits for it. A row's bits don't depend on R.
         """
-        residual = self._embed(rows.token_ids)
+        stream = ResidualStream(self._embed(rows.token_ids))
         contexts = row_contexts(self.spec, rows, states, self._ops)
         rotary, block_rotary = self._rotary.table(rows.positions, self._ops), None
         if self.spec.indexer is not None:
             block_rotary = self._rotary.table(rows.positions - (self.spec.indexer.block_tokens - 1), self._ops)
         for layer in self.layers:
             if layer.ngram is not None and contexts is not None:
-                layer.ngram.add_rows_to(residual, contexts, rows, states)
-            hidden, inject = layer.mixer_residual.mix(residual)
+                layer.ngram.add_rows_to(stream.settled(), contexts, rows, states)
+            hidden, inject = stream.mix(layer.mixer_residual)
             if isinstance(layer.mixer, DeltaNet):
                 output = layer.mixer.decode(hidden, rows, states)
             else:
                 output = layer.mixer.decode(hidden.to(self._dtype), rows, rotary, block_rotary, pages, states)
-            layer.mixer_residual.inject(residual, output, inject)
-            hidden, inject = layer.moe_residual.mix(residual)
+            stream.inject(layer.mixer_residual, output, inject)
+            hidden, inject = stream.mix(layer.moe_residual)
             output = layer.moe.decode(hidden.to(self._dtype), experts, branches)
-            layer.moe_residual.inject(residual, output, inject)
-        return self._logits(residual)
+            stream.inject(layer.moe_residual, output, inject)
+        return self._head_logits(stream.mix(self._final_mixer)[0])
 
     def keep_ngram_rows(self, max_rows: int) -> None:
         """Decode steps read n-gram rows that `fetch_ngram_rows` brings before each: for tables that stay in a file."""
@@ -174,7 +174,9 @@ class Decoder:
     def _logits(self, residual: Tensor) -> Tensor:
         if residual.shape[0] == 0:
             return torch.empty((0, self.spec.vocab_size), dtype=torch.float32, device=residual.device)
-        hidden, _ = self._final_mixer.mix(residual)
+        return self._head_logits(self._final_mixer.mix(residual)[0])
+
+    def _head_logits(self, hidden: Tensor) -> Tensor:
         logits: Tensor = self._ops.linear(hidden.to(self._dtype), self._head)
         return logits.float()
 

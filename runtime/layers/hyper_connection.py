@@ -33,3 +33,10 @@ class HyperConnection:
     def inject(self, residual: Tensor, output: Tensor, inject: Tensor | None) -> None:
         """Add the block's output [N, H] to every stream of `residual`, in place."""
         self._ops.inject_output(residual, output, inject)
+
+    def inject_and_mix(self, residual: Tensor, output: Tensor, inject: Tensor | None) -> tuple[Tensor, Tensor]:
+        """`inject` of the block before, then `mix`."""
+        mixed, own_inject = self._ops.inject_and_mix(
+            residual, output, inject, self._scale, self._down, self._up, self._num_streams, self._eps
+        )
+        return mixed, own_inject

@@ -36,3 +36,18 @@ def inject_output(residual: Tensor, output: Tensor, inject: Tensor) -> None:
     """
     num_rows, num_streams = inject.shape
     residual.view(num_rows, num_streams, -1).addcmul_(output.unsqueeze(1), inject.unsqueeze(2))
+
+
+def inject_and_mix(
+    residual: Tensor,
+    output: Tensor,
+    inject: Tensor,
+    scale: Tensor,
+    down: Tensor,
+    up: Tensor,
+    num_streams: int,
+    eps: float,
+) -> tuple[Tensor, Tensor]:
+    """`inject_output`, in place, and of its result `mix_streams`."""
+    inject_output(residual, output, inject)
+    return mix_streams(residual, scale, down, up, num_streams, eps)
