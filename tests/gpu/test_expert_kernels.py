@@ -161,7 +161,7 @@ def test_ensure_takes_the_victims_of_the_slot_cache(policy: str, device: torch.d
 
 
 @pytest.mark.parametrize("policy", ["lru", "rule"])
-@pytest.mark.parametrize("shape", [SlotShape(48, 512, 10, 1650), SlotShape(48, 512, 10, 20_000, 1)], ids=str)
+@pytest.mark.parametrize("shape", [SlotShape(48, 512, 10, 1650, 1), SlotShape(48, 512, 10, 20_000, 1)], ids=str)
 def test_ensure_of_the_flagship(policy: str, shape: SlotShape, device: torch.device) -> None:
     SideBySide(slots, policy, shape, device, seed=1).run(20)
 
