@@ -56,6 +56,10 @@ class Bench:
         self._print_time(
             "experts", [lambda r=r, s=s: layer.compute(r, s) for r, s in zip(routings, slot_ids, strict=True)]
         )
+        no_kinds = torch.zeros_like(slot_ids[0])
+        layout, pool, hidden = self.memory.geometry.layout, self.memory.pool, routings[0].hidden
+        nothing = [lambda s=s: experts.expert_rows(layout, pool, s, hidden, no_kinds, 1) for s in slot_ids]
+        self._print_time("experts, no route selected: both launches", nothing)
         combined = [(x, weights) for x, (_, weights) in zip(rows, ids_and_weights, strict=True)]
         self._print_time("combine", [lambda x=x, w=w: router.combine_routes(x, w, shared) for x, w in combined])
 

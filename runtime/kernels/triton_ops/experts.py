@@ -54,7 +54,7 @@ GATE_UP_CUTS = (
     Cut(8, 2, unroll=5),
     Cut(16, 4, unroll=5),
     Cut(8, 4, unroll=1),
-    Cut(4, 1, unroll=1),
+    Cut(4, 1, stages=3),
     Cut(4, 2, unroll=1, ahead=2),
     Cut(8, 2, unroll=1, ahead=2),
     Cut(8, 4, stages=3),
@@ -67,7 +67,7 @@ DOWN_CUTS = (
     Cut(32, 4, unroll=5),
     Cut(8, 1, unroll=5, ahead=2),
     Cut(16, 2, unroll=1, ahead=2),
-    Cut(32, 4, stages=5),
+    Cut(16, 1, stages=5),
 )
 """What `scripts/bench_kernels.py` sweeps at the flagship's shape."""
 
