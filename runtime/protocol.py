@@ -75,9 +75,9 @@ class TemplateSwitches:
 class Generate:
     """Answer the last message. `thinking` None means the template's default.
 
-    Up to four run at once; the others wait in a queue, and are `PromptAccepted` when they start. A side call should
-    say `max_tokens`: memory is kept for the longest answer it may give, which without it is the whole context. A side
-    call may read what a chat left for reuse, but leaves nothing itself.
+    Up to four run at once; the others wait in a queue, and are `PromptAccepted` when they start. Pages are taken as
+    answers grow; where they run short the later ones wait, side calls before chats, and a side call may have to give
+    its place to a chat and read again after it. A side call may reuse what a chat left, but leaves nothing itself.
     """
 
     request_id: str

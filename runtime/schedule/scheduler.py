@@ -11,8 +11,8 @@ from itertools import pairwise
 from runtime.cache.sequence_cache import CacheMoves, SequenceCache
 from runtime.errors import RequestError
 from runtime.schedule.chunk_size import ChunkSize
-from runtime.schedule.page_safety import Holding, spare_pages
 from runtime.schedule.request import Sequence
+from runtime.schedule.room import Room
 from runtime.schedule.step_plan import PlannedSegment, StepPlan
 from runtime.schedule.time_share import TimeShare
 from runtime.schedule.turns import Turn, Turns
@@ -38,7 +38,7 @@ class Scheduler:
     ) -> None:
         self._cache = cache
         self._chunk_tokens = chunk_tokens
-        self._max_running = max_running
+        self._room = Room(cache, max_running)
         self._waiting = WaitingQueue()
         self._running: dict[str, Sequence] = {}
         self._time_share = TimeShare(side_call_share)
@@ -72,13 +72,17 @@ class Scheduler:
         chats = [sequence.num_tokens for sequence in self._running.values() if not sequence.is_side_call]
         return max(chats, default=self._num_last_chat_tokens)
 
+    def _in_order(self) -> list[Sequence]:
+        """Running sequences, chats first, each kind by its start."""
+        return sorted(self._running.values(), key=lambda sequence: sequence.is_side_call)
+
     def submit(self, sequence: Sequence) -> None:
         """Queue a sequence. Raises RequestError for one that could not run alone either."""
-        num_needed, num_pages = sequence.num_needed_pages(self._cache.num_pages), self._cache.num_pages
-        if num_needed > num_pages:
+        if not self._room.can_ever_hold(sequence):
+            num_wanted = len(sequence.prompt_ids) + (sequence.max_new_tokens or 0)
             raise RequestError(
-                f"The request needs room for {num_needed * PAGE_TOKENS} tokens, but there is room for "
-                f"{num_pages * PAGE_TOKENS}; shorten it, or load the model with a larger context."
+                f"The request needs room for {num_wanted} tokens, but there is room for "
+                f"{self._cache.num_pages * PAGE_TOKENS}; shorten it, or load the model with a larger context."
             )
         self._waiting.push(sequence)
 
@@ -106,23 +110,11 @@ class Scheduler:
         most_paused = 0 if sequence.is_side_call else len(can_pause)
         for num_paused in range(most_paused + 1):
             paused = can_pause[len(can_pause) - num_paused :]
-            if self._has_room(sequence, [other for other in running if other not in paused]):
-                for other in paused:
+            if self._room.can_start(sequence, [other for other in running if other not in paused]):
+                for other in reversed(paused):
                     self._pause(other)
                 return True
         return False
-
-    def _has_room(self, sequence: Sequence, running: list[Sequence]) -> bool:
-        num_side_calls = sum(other.is_side_call for other in running)
-        most_side_calls = max(1, self._max_running - 1)
-        if len(running) >= min(self._max_running, self._cache.num_rows):
-            return False
-        if sequence.is_side_call and num_side_calls >= most_side_calls:
-            return False
-        holdings = [self._holding(other) for other in running]
-        place = len(running) if sequence.is_side_call else len(running) - num_side_calls
-        holdings.insert(place, self._future_holding(sequence))
-        return min(spare_pages(self._cache.num_pages, holdings)) >= 0
 
     def _start(self, sequence: Sequence) -> None:
         tokens = sequence.tokens(0, sequence.num_tokens)
@@ -143,41 +135,6 @@ class Scheduler:
         sequence.num_cached = sequence.num_computed = 0
         self._waiting.push_back(sequence)
 
-    # ---- pages
-
-    def _in_order(self) -> list[Sequence]:
-        """Running sequences in the order in which they are sure of their pages: chats first, each kind by its start."""
-        return sorted(self._running.values(), key=lambda sequence: sequence.is_side_call)
-
-    def _holding(self, sequence: Sequence) -> Holding:
-        page_ids = self._cache.sequence(sequence.sequence_id).page_ids
-        index = sequence.num_computed // PAGE_TOKENS
-        write_page = page_ids[index] if index < len(page_ids) else None
-        return Holding(page_ids, write_page, sequence.num_needed_pages(self._cache.num_pages))
-
-    def _future_holding(self, sequence: Sequence) -> Holding:
-        num_needed = sequence.num_needed_pages(self._cache.num_pages)
-        tokens = sequence.tokens(0, sequence.num_tokens)
-        prefix = None if sequence.is_scored else self._cache.reusable_prefix(tokens)
-        if prefix is None:
-            return Holding((), None, num_needed)
-        write_page = prefix.page_ids[-1] if prefix.num_tokens % PAGE_TOKENS else None
-        return Holding(prefix.page_ids, write_page, num_needed)
-
-    def _runnable(self) -> list[Sequence]:
-        """Running sequences whose next step takes no page that one before them may need. The first always can."""
-        running = self._in_order()
-        return [sequence for index, sequence in enumerate(running) if self._can_step(running, index)]
-
-    def _can_step(self, running: list[Sequence], index: int) -> bool:
-        sequence = running[index]
-        start, end = self._next_span(sequence)
-        num_new = self._cache.num_pages_to_write(sequence.sequence_id, start, end - start)
-        if index == 0 or num_new == 0:
-            return True
-        spare = spare_pages(self._cache.num_pages, [self._holding(other) for other in running])
-        return num_new <= min(spare[:index])
-
     # ---- steps
 
     def plan(self) -> StepPlan | None:
@@ -187,7 +144,12 @@ class Scheduler:
         """
         if not self._running:
             return None
-        runnable = self._runnable()
+        running = self._in_order()
+        runnable = [
+            sequence
+            for index, sequence in enumerate(running)
+            if self._room.can_step(running, index, self._next_span(sequence))
+        ]
         assert runnable, "every running sequence waits for pages of another"
         turn = self._turns.choose(runnable)
         segments = self._chunk_segments(turn.sequences[0]) if turn.is_chunk else self._token_segments(turn)
@@ -196,8 +158,8 @@ class Scheduler:
             segments,
             self._take_moves(),
             is_decode=not turn.is_chunk or turn.sequences[0].is_fed_by_decode,
-            has_chat=any(not sequence.is_side_call for sequence in self._running.values()),
-            has_side_call=any(sequence.is_side_call for sequence in self._running.values()),
+            has_chat=not running[0].is_side_call,
+            has_side_call=running[-1].is_side_call,
             holds_up_chat=any(chat not in turn.sequences for chat in decoding_chats),
         )
 
@@ -350,5 +312,4 @@ class Scheduler:
             assert len(held.page_ids) * PAGE_TOKENS >= sequence.num_computed, "fewer pages than computed tokens"
         assert set(self._running) == self._cache.open_ids, "a sequence holds pages and does not run"
         assert self._unsettled_ids <= set(self._running), "moves of a sequence that ended"
-        holdings = [self._holding(sequence) for sequence in self._in_order()]
-        assert min(spare_pages(self._cache.num_pages, holdings), default=0) >= 0, "sequences may block each other"
+        self._room.check_integrity(self._in_order())

@@ -205,7 +205,7 @@ def test_a_chunk_beside_a_stream_is_as_long_as_its_time_allows() -> None:
 
 def test_a_request_that_can_never_fit_is_refused_with_both_numbers() -> None:
     scheduler = make(num_pages=4)
-    with pytest.raises(RequestError, match=r"320 tokens.*256"):
+    with pytest.raises(RequestError, match=r"260 tokens.*256"):
         scheduler.submit(request("long", 250, 10))
     assert scheduler.is_idle
     scheduler.submit(request("just", 250, 6))
@@ -256,6 +256,24 @@ def test_a_chat_takes_the_pages_of_side_calls_which_go_on_later() -> None:
     while not scheduler.is_idle:
         step(scheduler, side_call)
     assert len(side_call.generated_ids) == 200
+
+
+def test_paused_side_calls_go_on_in_their_order() -> None:
+    scheduler = make(num_pages=16)
+    side_calls = [request(f"s{number}", 300, 20, kind="side_call") for number in range(3)]
+    submit(scheduler, *side_calls)
+    for _ in range(20):
+        step(scheduler, *side_calls)
+    chats = [request(f"c{number}", 60, 100) for number in range(3)]
+    submit(scheduler, *chats, request("s3", 10, kind="side_call"))
+    assert scheduler.admit() == chats
+    assert [side_call.was_paused for side_call in side_calls] == [False, True, True]
+    for chat in chats:
+        scheduler.finish(chat.sequence_id)
+    while any(chat.phase != "ended" for chat in chats):
+        step(scheduler, *chats, *side_calls)
+    scheduler.admit()
+    assert [sequence.sequence_id for sequence in scheduler._running.values()] == ["s0", "s1", "s2"]
 
 
 def test_side_calls_are_not_paused_for_a_chat_that_finds_no_room_anyway() -> None:
