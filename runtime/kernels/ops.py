@@ -35,6 +35,7 @@ class Ops:
     """Every op of the decoder, picked for one device."""
 
     linear: Op
+    silu_product: Op
     rms_norm: Op
     gated_rms_norm: Op
     mix_streams: Op
@@ -72,6 +73,7 @@ class Ops:
 
 _TORCH_OPS = Ops(
     linear=linear.linear,
+    silu_product=linear.silu_product,
     rms_norm=norms.rms_norm,
     gated_rms_norm=norms.gated_rms_norm,
     mix_streams=hyper_connection.mix_streams,
@@ -149,6 +151,7 @@ def triton_ops() -> Ops:
     return replace(
         _TORCH_OPS,
         linear=_for_few_rows(dense.linear, linear.linear),
+        silu_product=_for_few_rows(dense.silu_product, linear.silu_product),
         rms_norm=norms.rms_norm,
         gated_rms_norm=norms.gated_rms_norm,
         mix_streams=_for_few_rows(hyper_connection.mix_streams, _TORCH_OPS.mix_streams),

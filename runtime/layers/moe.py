@@ -4,7 +4,6 @@ from typing import Protocol
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from runtime.experts.branches import Branches
 from runtime.families.names import NameMap
@@ -77,6 +76,5 @@ class MoeBlock:
 
     def _shared_expert(self, hidden: Tensor, width: int) -> Tensor:
         projected = self._ops.linear(hidden, self._shared_in)
-        gate, up, output_gate = projected.tensor_split((width, 2 * width), dim=-1)
-        output: Tensor = self._ops.linear(functional.silu(gate).mul_(up), self._shared_down)
-        return output.mul_(torch.sigmoid(output_gate))
+        output: Tensor = self._ops.linear(self._ops.silu_product(projected, width), self._shared_down)
+        return output.mul_(torch.sigmoid(projected[:, 2 * width :]))

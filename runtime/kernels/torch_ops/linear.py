@@ -25,6 +25,11 @@ def linear(x: Tensor, weight: Tensor) -> Tensor:
     return functional.linear(x, weight.to(x.dtype))
 
 
+def silu_product(gate_up: Tensor, width: int) -> Tensor:
+    """silu(gate) * up [N, width] of rows [gate, up, ...], gate and up each `width` wide."""
+    return functional.silu(gate_up[:, :width]).mul_(gate_up[:, width : 2 * width])
+
+
 def _split_linear(x: Tensor, weight: Tensor) -> Tensor:
     """Tensor cores multiply 16-bit numbers and add in fp32: x as the sum of two of them keeps 16 of its 24 bits.
 
