@@ -75,7 +75,7 @@ def load_model(
     machine, notice = _usable_machine(options, base_bytes)
     budget = plan(spec, machine, options).require()
     context_bytes = start_cuda(machine.vram_free_bytes) if machine.device == "cuda" else 0
-    placement = placement or Placement.of(machine.device, options.dtype)
+    placement = placement or Placement.of(machine.device, options)
     threads = ThreadPlan.build(spec, machine.num_cores, options.num_threads)
     torch.set_num_threads(threads.prefill)
     decoder, experts = _Weights(folder.checkpoint, budget, options, progress, placement).load()

@@ -4,7 +4,8 @@ from dataclasses import dataclass
 
 import torch
 
-from runtime.options import DtypeName
+from runtime.errors import UsageError
+from runtime.options import DtypeName, EngineOptions
 
 
 @dataclass(frozen=True)
@@ -21,9 +22,11 @@ class Placement:
     """Decode asks the host for nothing: slot map on the device, one graph per number of rows where there is CUDA."""
 
     @classmethod
-    def of(cls, device_name: str, dtype: DtypeName) -> "Placement":
-        """The formats of a device: `fp32` is its check mode."""
-        is_check = dtype == "fp32"
+    def of(cls, device_name: str, options: EngineOptions) -> "Placement":
+        """The formats of a device: `--dtype fp32` is its check mode. Raises UsageError for what no device computes."""
+        is_check = options.dtype == "fp32"
+        if device_name == "cuda":
+            refuse_unbuilt(options)
         if device_name == "cpu":
             residual = torch.float64 if is_check else torch.float32
             return cls(torch.device("cpu"), torch.float32, residual, torch.float32, decodes_on_device=False)
@@ -39,3 +42,11 @@ class Placement:
         weights = torch.bfloat16 if narrow else torch.float32
         kv = torch.float16 if narrow else torch.float32
         return cls(torch.device("cpu"), weights, weights, kv, decodes_on_device=True)
+
+
+def refuse_unbuilt(options: EngineOptions) -> None:
+    """Raise UsageError for choices that the plan knows and the CUDA path does not: better than to ignore them."""
+    if options.dense == "fp8":
+        raise UsageError("Dense weights in fp8 are planned but not computed yet; leave --dense at auto.")
+    if options.kv == "host":
+        raise UsageError("Keys and values on the host are planned but not computed yet; leave --kv at device.")

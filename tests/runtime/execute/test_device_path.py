@@ -1,6 +1,7 @@
 """The engine as it runs on a GPU, with torch's ops on a CPU: slot map and inputs in tensors, decode that asks the host
 for nothing. It must say and count what the CPU's engine does."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -105,6 +106,12 @@ def test_lru_is_served_too(on_cpu: EngineDriver) -> None:
     assert ours is not None
     assert theirs is not None
     assert (ours.num_routed, ours.num_missed) == (theirs.num_routed, theirs.num_missed)
+
+
+@pytest.mark.parametrize("changes", [{"dense": "fp8"}, {"kv": "host"}])
+def test_what_is_planned_but_not_computed_is_refused(changes: dict[str, str]) -> None:
+    with pytest.raises(UsageError, match="leave --"):
+        Placement.of("cuda", replace(OPTIONS, **changes))  # type: ignore[arg-type]
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
