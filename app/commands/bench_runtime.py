@@ -67,7 +67,7 @@ def _run_bench(arguments: argparse.Namespace) -> dict[str, Any]:
             command += [option.replace("--bench-", "--"), value]
     if arguments.tiny:
         command.append("--tiny")
-    ended = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False)
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
     if ended.returncode:
         lines = ended.stderr.strip().splitlines() or [f"it ended with status {ended.returncode}"]
         raise BenchError(f"The bench could not run: {lines[-1]}")
