@@ -174,10 +174,11 @@ class SideCalls:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def check_integrity(self) -> None:
-        """Raises AssertionError unless exactly the calls that are not over are being asked, and the places add up."""
+        """Raises AssertionError unless every call that is not over is being asked, and no place is lost."""
         unfinished = {call.id for call in self._calls.values() if not call.is_over}
-        assert unfinished == set(self._asking), (unfinished, set(self._asking))
-        if not unfinished:
+        assert unfinished <= set(self._asking), (unfinished, set(self._asking))
+        # One that is over may still be leaving the engine.
+        if not self._asking:
             assert self._free._value == MOST_RUNNING, self._free._value
 
     # ---- one call

@@ -1,6 +1,7 @@
 """Side calls run beside the chat, few at a time, end once, and never fail or delay it; titles come from one."""
 
 import asyncio
+import random
 from pathlib import Path
 
 import pytest
@@ -131,6 +132,43 @@ async def test_without_a_model_it_fails_and_starts_none() -> None:
     with pytest.raises(SideCallError, match="No model is loaded"):
         await SideCalls(engine).ask("aside", "s", QUESTION, 5)
     assert engine.starts == []
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_random_asking_cancelling_and_crashing_leaves_nothing(seed: int) -> None:
+    rng = random.Random(seed)
+    engine = await started()
+    scripts: list[tuple[Step, ...]] = [
+        (Say("x"),),
+        (Say("x", pause_s=0.002), Say("y")),
+        (Refuse(),),
+        (Say("x"), Hang()),
+    ]
+    side_calls = SideCalls(engine)
+    asked: list[asyncio.Future[str]] = []
+    for _ in range(150):
+        match rng.choice(("ask", "ask", "ask", "cancel", "leave", "crash", "wait")):
+            case "ask":
+                engine.side_scripts = [rng.choice(scripts)]
+                asked.append(asyncio.ensure_future(side_calls.ask("aside", "s", QUESTION, 5)))
+            case "cancel" if side_calls.calls:
+                side_calls.cancel(rng.choice(side_calls.calls).id)
+            case "leave" if asked:
+                rng.choice(asked).cancel()
+            case "crash" if rng.random() < 0.2:
+                engine.crash()
+                await engine.start(EngineOptions(MODEL))
+            case _:
+                await asyncio.sleep(0.001 * rng.randrange(3))
+        side_calls.check_integrity()
+    # What was asked last begins.
+    await asyncio.sleep(0)
+    await side_calls.close()
+    for result in await asyncio.gather(*asked, return_exceptions=True):
+        assert isinstance(result, str | SideCallError | asyncio.CancelledError), result
+    side_calls.check_integrity()
+    assert side_calls._asking == engine._cancels == {}
+    assert all(call.is_over and call.latency_s is not None for call in side_calls.calls)
 
 
 async def test_the_list_is_bounded() -> None:
