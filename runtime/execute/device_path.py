@@ -79,7 +79,10 @@ def build_device_path(
     if streams is not None and decision.level != "off":
         level = _fastest_level(steps, inputs, experts, streams, decoder.spec.vocab_size)
     steps.build(level)
-    return DevicePath(steps, streams, OverlapDecision(level, decision.reason))
+    reason = decision.reason
+    if level == "off" and decision.level != "off":
+        reason = "the serial sequence was the fastest on this machine"
+    return DevicePath(steps, streams, OverlapDecision(level, reason))
 
 
 def _fastest_level(

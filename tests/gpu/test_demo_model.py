@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load_file
 
 from runtime.execute.decode_graph import DecodeSteps
 from runtime.execute.overlap import LEVELS
 from runtime.experts.device_routed import DeviceExperts
 from runtime.experts.trace import read_trace
 from runtime.options import EngineOptions, SamplingOptions
-from runtime.protocol import Cancel, Cancelled, ChatMessage, Generate, Score, Scored, StartTrace, StopTrace
+from runtime.protocol import Cancel, Cancelled, ChatMessage, Generate, Score, StartTrace, StopTrace
+from tests.support.demo_scores import demo_texts, logits_of
 from tests.support.engine_driver import DEMO_FOLDER, EngineDriver
 
 CUDA = EngineOptions(DEMO_FOLDER, device="cuda", num_slots=96, chunk_tokens=256)
@@ -29,27 +29,12 @@ def on_cuda() -> EngineDriver:
 
 @pytest.fixture(scope="module")
 def texts(on_cpu: EngineDriver) -> list[tuple[int, ...]]:
-    """Token ids of prose: the shipped texts of the project, cut into pieces."""
-    root = DEMO_FOLDER.parents[1]
-    prose = "\n".join((root / name).read_text() for name in ("README.md", "LICENSE"))
-    model = on_cpu.engine._model
-    assert model is not None
-    assert model.tokenizer is not None
-    ids = model.tokenizer.encode_text(prose)
-    step = (len(ids) - NUM_TOKENS) // NUM_TEXTS
-    return [tuple(ids[i * step : i * step + NUM_TOKENS]) for i in range(NUM_TEXTS)]
+    return demo_texts(on_cpu, NUM_TEXTS, NUM_TOKENS)
 
 
 @pytest.fixture(scope="module")
 def on_cpu() -> EngineDriver:
     return EngineDriver(CPU)
-
-
-def logits_of(driver: EngineDriver, ids: tuple[int, ...], path: Path, by_decode: bool) -> torch.Tensor:
-    request_id = f"{path.stem}"
-    scored = driver.run(Score(request_id, token_ids=ids, by_decode=by_decode, logits_path=str(path)))
-    assert isinstance(scored, Scored)
-    return load_file(path)["logits"]
 
 
 def parts_of(driver: EngineDriver) -> tuple[DecodeSteps, DeviceExperts]:
@@ -82,22 +67,6 @@ def test_bf16_keeps_to_the_cpu(
     assert share >= 0.98
     assert max(gaps, default=0.0) < 0.15
     assert divergence.mean() <= 0.005
-
-
-def test_fp32_is_within_a_thousandth(on_cpu: EngineDriver, texts: list[tuple[int, ...]], tmp_path: Path) -> None:
-    """Positions whose experts or blocks were chosen by less than round-off are the only ones that may differ more."""
-    driver = EngineDriver(replace(CUDA, dtype="fp32"))
-    for by_decode in (True, False):
-        errors = []
-        for number, ids in enumerate(texts[:6]):
-            expected = logits_of(on_cpu, ids, tmp_path / f"cpu{number}.safetensors", False)
-            found = logits_of(driver, ids, tmp_path / f"cuda{number}.safetensors", by_decode)
-            errors.append((found - expected).abs().amax(-1) / expected.abs().amax(-1))
-        error = torch.cat(errors)
-        print(
-            json.dumps({"by_decode": by_decode, "largest_error": float(error.max()), "median": float(error.median())})
-        )
-        assert error.max() <= 1e-3
 
 
 def test_levels_are_identical_in_every_byte(
