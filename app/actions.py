@@ -70,7 +70,7 @@ ACTIONS: tuple[Action, ...] = (
     _message(
         "attach",
         "Attach a file",
-        "Send a text file with the next message",
+        "Send a document with the next message: text, code, HTML, PDF or DOCX",
         "",
         "chat",
         command="attach",
@@ -174,7 +174,7 @@ ACTIONS: tuple[Action, ...] = (
         "fork_chat",
         "Fork",
         "Go on in a new chat from the last or the marked message",
-        "alt+f",
+        "alt+k",
         "fork",
         argument="number",
     ),

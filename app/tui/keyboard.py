@@ -1,4 +1,4 @@
-"""Teaches Textual's terminal parser what it gets wrong: Alt+Enter, and pasted text that holds control characters."""
+"""Teaches Textual's terminal parser what it gets wrong: Alt with Enter or a letter, and controls in pasted text."""
 
 from collections.abc import Iterable
 from typing import Any, cast
@@ -6,6 +6,7 @@ from typing import Any, cast
 from textual._ansi_sequences import ANSI_SEQUENCES_KEYS
 from textual._xterm_parser import XTermParser
 from textual.drivers import linux_driver
+from textual.events import Key
 from textual.keys import Keys
 from textual.message import Message
 
@@ -34,7 +35,17 @@ class PasteSafeParser(XTermParser):
     def feed(self, data: str) -> Iterable[Message]:
         cleaned = self._pastes.push(data)
         # Nothing at all means the end of the input to the parser.
-        return super().feed(cleaned) if cleaned or not data else ()
+        return map(_without_character, super().feed(cleaned)) if cleaned or not data else ()
+
+    def tick(self) -> Iterable[Message]:
+        return map(_without_character, super().tick())
+
+
+def _without_character(message: Message) -> Message:
+    """Textual 8.2 gives a letter with Alt its character, which a text field would write and no action would get."""
+    if isinstance(message, Key) and message.key.startswith("alt+") and message.character is not None:
+        return Key(message.key, None)
+    return message
 
 
 class PasteCleaner:

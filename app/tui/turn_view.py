@@ -48,7 +48,7 @@ class TurnView:
             case EngineReady():
                 self._show_ready(event)
             case DocumentPlanned():
-                await self._transcript.add(NoticeBlock(event.line))
+                await self._transcript.add(NoticeBlock(event.line), before=self.answer)
             case PromptStarted():
                 self._prompt_tokens, self._cached_tokens = event.prompt_tokens, event.cached_tokens
                 self._show_prefill(event.cached_tokens, event.prompt_tokens)

@@ -142,7 +142,7 @@ class ChatScreen(
         if self._edited_id is not None:
             hints.append("Enter sends the edited message · Esc keeps it as it was")
         elif self.has_mark:
-            hints.append("Alt+E edit · Alt+F fork · Alt+←→ versions · Esc unmark")
+            hints.append("Alt+E edit · Alt+K fork · Alt+←→ versions · Esc unmark")
         if self._is_answering:
             hints.append("Esc stops")
         elif self.queue.texts:
@@ -160,8 +160,10 @@ class ChatScreen(
         command = parse_slash(event.text)
         if command is not None:
             await self._obey(command)
-        elif self._edited_id is not None and not self._is_busy:
-            await self.send_edit(self.prompt.take())
+        elif self._edited_id is not None:
+            # An edited message belongs to its place: it does not wait in the queue.
+            if not self.refuse_while_running():
+                await self.send_edit(self.prompt.take())
         elif not event.text.strip() and not self.attachments.files:
             if self.queue.texts and not self._is_busy:
                 await self._send(self.queue.pop())

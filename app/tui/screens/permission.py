@@ -65,9 +65,9 @@ class PermissionScreen(ModalScreen[PermissionAnswer | None]):
             )
             yield Static(self._facts(), markup=False, classes="facts")
             with VerticalScroll(classes="exactly", can_focus=False):
-                yield PlainText(clean(_arguments_text(asked)))
                 if asked.diff:
-                    yield Static(diff_content(asked.diff), markup=False, classes="diff")
+                    yield Static(diff_content(asked.diff.strip("\n") + "\n"), markup=False, classes="diff")
+                yield PlainText(clean(_arguments_text(asked)))
             with Horizontal(classes="buttons"):
                 for name in self._offered:
                     variant = "error" if name in ("deny", "never") else "primary"

@@ -194,16 +194,9 @@ class ToolCard(Vertical):
         if len(short) > LONGEST_ARGUMENTS:
             short = short[: LONGEST_ARGUMENTS - 1] + "…"
         note = f" · {self._note}" if self._note else ""
-        first = f" · {shown(self._result[:200]).plain}" if self._result and self.is_folded else ""
-        self._title.update(
-            Content.assemble(
-                f"{mark} ",
-                shown(self._tool_name, "bold"),
-                (f"({short}) ", MUTED),
-                (words, style),
-                (f"{note}{first}", MUTED),
-            )
-        )
+        first = f" → {shown(self._result[:200]).plain}" if self._result and self.is_folded else ""
+        name = Content.assemble(f"{mark} ", shown(self._tool_name, "bold"), "  ", (words, style), (note, MUTED))
+        self._title.update(Content.assemble(name, (f"  {short}{first}", MUTED)))
 
 
 def _json(value: object) -> str:

@@ -106,9 +106,9 @@ class Transcript(VerticalScroll, can_focus=True):
 
     # ---- what is new
 
-    async def add(self, block: Widget) -> None:
-        """Add a block at the end."""
-        await self.mount(block)
+    async def add(self, block: Widget, before: Widget | None = None) -> None:
+        """Add a block at the end, or before another."""
+        await self.mount(block, before=before)
 
     async def drop_last_answer(self) -> None:
         """Take everything after the last user's message off the screen."""

@@ -12,7 +12,7 @@ from app.tui.screens.conversations import ConversationsScreen
 from app.tui.screens.dialogs import AskTextScreen, ConfirmScreen
 from app.tui.screens.text_view import TextScreen
 from app.tui.widgets.message_blocks import UserBlock
-from tests.app.tui.conftest import MakeApp, say, screen_text, settle, until_open, until_shown
+from tests.app.tui.conftest import GatedEngine, MakeApp, say, screen_text, settle, until_open, until_shown
 from tests.support.scripted_engine import Say, ScriptedEngine
 
 SCRIPTS = tuple((Say(f"Answer {number}."),) for number in range(1, 7))
@@ -79,7 +79,7 @@ async def test_a_fork_ends_at_the_marked_message(make_app: MakeApp, store: Store
         await settle(pilot)
         await say(pilot, "first")
         await say(pilot, "second")
-        await press(pilot, "alt+up", "alt+up", "alt+up", "alt+f")
+        await press(pilot, "alt+up", "alt+up", "alt+up", "alt+k")
         assert said(app) == ["first", "Answer 1."]
         assert len(store.list_conversations()) == 2
         await say(pilot, "/fork 1")
@@ -149,9 +149,30 @@ async def test_nothing_of_it_breaks_an_empty_chat(make_app: MakeApp) -> None:
     app = make_app(engine=ScriptedEngine())
     async with app.run_test(size=(100, 40)) as pilot:
         await settle(pilot)
-        await press(pilot, "alt+up", "alt+down", "alt+e", "alt+f", "alt+left", "alt+right", "alt+u", "alt+c", "alt+m")
+        await press(pilot, "alt+up", "alt+down", "alt+e", "alt+k", "alt+left", "alt+right", "alt+u", "alt+c", "alt+m")
         for command in ("/export", "/messages", "/result", "/documents"):
             await say(pilot, command)
             await press(pilot, "escape")
         assert app.is_running
         assert app.screen is app.chat
+
+
+async def test_an_edited_message_waits_for_the_running_answer(make_app: MakeApp) -> None:
+    engine = GatedEngine(*SCRIPTS)
+    engine.load_gate.set()
+    engine.end_gate.set()
+    app = make_app(engine=engine)
+    async with app.run_test(size=(100, 40)) as pilot:
+        await settle(pilot)
+        await say(pilot, "first")
+        engine.end_gate.clear()
+        app.chat.prompt.set_text("second")
+        await pilot.press("enter")
+        await pilot.press("alt+e")
+        app.chat.prompt.set_text("first again")
+        await pilot.press("enter")
+        await until_shown(pilot, "Wait for the answer")
+        assert app.chat.prompt.text == "first again"
+        assert app.chat.queue.texts == ()
+        engine.end_gate.set()
+        await settle(pilot)

@@ -245,7 +245,7 @@ async def test_refusals_limits_and_tool_calls_are_shown(make_app: MakeApp) -> No
         await say(pilot, "3")
         shown = screen_text(app)
         assert "[b]search" in shown
-        assert '[b]search(q="[/x]") not run' in shown
+        assert '[b]search  not run  q="[/x]"' in shown
         assert "bad [json]" in shown
         assert len(app.chat.query(ToolCard)) == 2
 

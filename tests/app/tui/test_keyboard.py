@@ -1,8 +1,10 @@
 """What a terminal sends becomes keys, and what is pasted becomes text and nothing else."""
 
+import time
+
 from hypothesis import given
 from hypothesis import strategies as st
-from textual import events
+from textual import constants, events
 
 from app.sanitize import clean
 from app.tui.keyboard import PASTE_END, PASTE_START, PasteCleaner, PasteSafeParser
@@ -47,3 +49,12 @@ def test_the_end_of_the_input_reaches_the_parser() -> None:
     parser = PasteSafeParser()
     assert list(parser.feed("")) == []
     assert parser.is_eof
+
+
+def test_a_letter_with_alt_is_a_key_and_no_text() -> None:
+    parser = PasteSafeParser()
+    assert list(parser.feed("\x1be")) == []
+    time.sleep(2 * constants.ESCAPE_DELAY)
+    [event] = list(parser.tick())
+    assert isinstance(event, events.Key)
+    assert (event.key, event.character) == ("alt+e", None)
