@@ -31,3 +31,15 @@ class TraceError(HotslotError):
 
 class EngineError(HotslotError):
     """The engine process failed, died or could not be started."""
+
+
+class DownloadError(HotslotError):
+    """A model can't be fetched now. What was fetched is kept, and the next pull goes on from there."""
+
+
+class DiskFullError(DownloadError):
+    """The disk has no room for the rest: `missing_bytes` must be freed first."""
+
+    def __init__(self, message: str, missing_bytes: int) -> None:
+        super().__init__(message)
+        self.missing_bytes = missing_bytes

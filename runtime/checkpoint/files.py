@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any
 
+from runtime.checkpoint.skipped_parts import skipped_files
 from runtime.errors import CheckpointError
 
 DTYPE_BYTES = {
@@ -118,7 +119,9 @@ def _read_index(folder: Path) -> dict[str, str]:
         _refuse_unprintable(path, name)
         if not isinstance(file_name, str) or PurePath(file_name).name != file_name or not file_name.isprintable():
             raise CheckpointError(f"{path}: tensor {name} points to {file_name!r}, which is not a file of the folder")
-    return weight_map
+    # A download leaves out what is not run where it lies in files of its own.
+    absent = {file_name for file_name in skipped_files(weight_map) if not (folder / file_name).exists()}
+    return {name: file_name for name, file_name in weight_map.items() if file_name not in absent}
 
 
 def _weight_files(folder: Path, weight_map: dict[str, str]) -> tuple[Path, ...]:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from runtime.checkpoint.files import TensorEntry
-from runtime.checkpoint.inventory import is_skipped
+from runtime.checkpoint.skipped_parts import is_skipped
 from runtime.errors import CheckpointError
 from runtime.families.registry import FAMILIES
 

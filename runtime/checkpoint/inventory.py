@@ -12,6 +12,7 @@ from typing import Literal
 
 from runtime.checkpoint.files import CheckpointFiles, TensorEntry
 from runtime.checkpoint.formats import PLAIN_FORMATS, StoredMatrix, check_dtype, find_matrix, wrong_shape
+from runtime.checkpoint.skipped_parts import is_skipped
 from runtime.errors import CheckpointError
 from runtime.families.dense_tensors import dense_tensors
 from runtime.families.names import NameMap, Projection, is_hash_buffer
@@ -20,7 +21,6 @@ from runtime.spec import ExpertFormat, ModelSpec
 
 PROJECTIONS: tuple[Projection, ...] = ("gate_proj", "up_proj", "down_proj")
 
-_SKIPPED = re.compile(r"(^|\.)(visual|vision_tower|mtp)\.")
 _ACTIVATION_SCALES = re.compile(
     r"[._](input_scale|input_global_scale|activation_scale|output_scale|(q|k|v|kv|prob)_scale)$"
 )
@@ -55,11 +55,6 @@ def take_inventory(files: CheckpointFiles, spec: ModelSpec, names: NameMap) -> I
         ngram_table_bytes=table_bytes,
         expert_bytes=sum(num_bytes for _, num_bytes in layers),
     )
-
-
-def is_skipped(name: str) -> bool:
-    """Whether a tensor belongs to a part that is not run, the vision tower or multi-token prediction."""
-    return _SKIPPED.search(name) is not None
 
 
 def ngram_shards(files: CheckpointFiles, stem: str) -> list[StoredMatrix]:
