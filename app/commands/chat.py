@@ -7,12 +7,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from app.chat.attachments import read_attachment
 from app.chat.session import ChatSession
 from app.commands.context import CommandContext
 from app.commands.options import add_chat_options, add_engine_options, add_model_option
 from app.commands.tool_options import add_tool_options, tool_rules
 from app.engine import LocalEngine
 from app.errors import HotslotError
+from app.messages import Attachment
 from app.store.conversations import Store
 
 
@@ -24,6 +26,7 @@ def add_parser(commands: Any) -> None:
         allow_abbrev=False,
     )
     add_model_option(parser)
+    parser.add_argument("--file", action="append", default=[], metavar="F", help="a document for the first message")
     add_tool_options(parser)
     add_chat_options(parser)
     add_engine_options(parser)
@@ -57,6 +60,7 @@ async def _chat(context: CommandContext, arguments: argparse.Namespace, store: S
     toolset = ToolSet(session, store, tool_rules(arguments))
     lines = LineInput(context.console.notice)
     state = LineState(session, store, context.locations, context.console, lines, toolset)
+    state.attachments += _read_files(context, arguments.file)
     try:
         try:
             toolset.apply(settings)
@@ -66,3 +70,13 @@ async def _chat(context: CommandContext, arguments: argparse.Namespace, store: S
     finally:
         await session.close()
         toolset.close()
+
+
+def _read_files(context: CommandContext, names: list[str]) -> list[Attachment]:
+    attachments = []
+    for name in names:
+        attachment, notice = read_attachment(Path(name))
+        if notice:
+            context.console.notice(notice)
+        attachments.append(attachment)
+    return attachments

@@ -44,10 +44,3 @@ class LineCommands:
         self.session.apply_settings(settings)
         self.state.toolset.apply(settings)
         keep_changes(self.state.locations.config_file, before, settings)
-
-    async def ask(self, question: str) -> str:
-        """One line from the user at a terminal; '' where there is nobody to ask."""
-        if not self.state.input.is_terminal:
-            return ""
-        self.console.remark(question)
-        return (await self.state.input.read() or "").strip()

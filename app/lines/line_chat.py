@@ -143,6 +143,7 @@ class LineChat:
     async def answer(self, turn: TurnEvents) -> None:
         """Print a turn to its end."""
         printer = TurnPrinter(self._console)
+        asking: list[asyncio.Task[None]] = []
         self._is_answering = True
         try:
             with self._input.watched(self._take_live):
@@ -151,11 +152,12 @@ class LineChat:
                         printer.show(event)
                         if isinstance(event, PermissionAsked):
                             # Beside the turn, which may be stopped while the user thinks.
-                            self._start(self._tools.ask_permission(event))
+                            asking.append(asyncio.create_task(self._tools.ask_permission(event)))
         finally:
             self._is_answering = False
-            for task in tuple(self._live):
-                task.cancel()
+            for question in asking:
+                question.cancel()
+            await asyncio.gather(*asking, *self._live, return_exceptions=True)
 
     # ---- what comes while an answer runs
 
@@ -170,7 +172,7 @@ class LineChat:
         return True
 
     def _start(self, job: Coroutine[Any, Any, None]) -> None:
-        """Beside the answer; ended with it at the latest."""
+        """Beside the answer, which does not end before it."""
         task = asyncio.create_task(job)
         self._live.add(task)
         task.add_done_callback(self._live.discard)
