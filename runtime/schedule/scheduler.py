@@ -47,6 +47,8 @@ class Scheduler:
         self._pending_moves: list[CacheMoves] = []
         self._unsettled_ids: set[str] = set()
         """Sequences whose first moves no step has made yet."""
+        self._may_have_room = True
+        """Something ended or came since the queue was looked at: for a long prompt that is not done at every step."""
         self._num_last_chat_tokens = 0
 
     @property
@@ -85,6 +87,7 @@ class Scheduler:
                 f"{self._cache.num_pages * PAGE_TOKENS}; shorten it, or load the model with a larger context."
             )
         self._waiting.push(sequence)
+        self._may_have_room = True
 
     # ---- starting
 
@@ -94,13 +97,14 @@ class Scheduler:
         None starts while a chat closes: the next turn, or a title of it, may want what that saves.
         """
         admitted: list[Sequence] = []
-        if any(sequence.phase == "closing" for sequence in self._running.values()):
+        if not self._may_have_room or any(sequence.phase == "closing" for sequence in self._running.values()):
             return admitted
         while (sequence := self._waiting.head) is not None and self._make_room(sequence):
             self._waiting.remove(sequence)
             self._start(sequence)
             if not sequence.was_paused:
                 admitted.append(sequence)
+        self._may_have_room = False
         return admitted
 
     def _make_room(self, sequence: Sequence) -> bool:
@@ -134,6 +138,7 @@ class Scheduler:
         sequence.phase, sequence.was_paused = "waiting", True
         sequence.num_cached = sequence.num_computed = 0
         self._waiting.push_back(sequence)
+        self._may_have_room = True
 
     # ---- steps
 
@@ -287,6 +292,7 @@ class Scheduler:
             assert sequence is not None, f"sequence {sequence_id} neither runs nor waits"
             self._waiting.remove(sequence)
         sequence.phase = "ended"
+        self._may_have_room = True
 
     def _end(self, sequence: Sequence) -> None:
         if not sequence.is_side_call:
