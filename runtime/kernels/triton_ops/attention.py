@@ -133,12 +133,13 @@ def _split_kernel(
         is_value = is_seen[:, None] & is_dim[None, :]
         key_places = tl.multiple_of(keys + offsets[:, None] + dims[None, :], (1, 16))
         key = tl.load(key_places, mask=is_value, other=0.0)
+        # On its way while the scores are computed.
+        value_places = tl.multiple_of(values + offsets[:, None] + dims[None, :], (1, 16))
+        value = tl.load(value_places, mask=is_value, other=0.0)
         score = dot_wide(query, key.trans(), tl.zeros((lines, tile), tl.float32)) * scale_log2
         score = tl.where(is_seen[None, :], score, float("-inf"))
         higher = tl.maximum(largest, tl.max(score, 1))
         shrink, weights = tl.exp2(largest - higher), tl.exp2(score - higher[:, None])
-        value_places = tl.multiple_of(values + offsets[:, None] + dims[None, :], (1, 16))
-        value = tl.load(value_places, mask=is_value, other=0.0)
         weight = weight * shrink + row_sum(weights, 1)
         total = dot_wide(weights, value, total * shrink[:, None])
         largest = higher

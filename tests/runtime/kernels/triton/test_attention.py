@@ -125,11 +125,11 @@ def test_attend_rows_to_everything(
     num_heads: int, num_kv_heads: int, head_dim: int, dtype: torch.dtype, device: torch.device
 ) -> None:
     keys, values = (make_pool((64, num_kv_heads, head_dim), dtype, device) for _ in range(2))
-    for lengths in ([1, 63, 64], [65, 200, 256]):
-        table, positions = make_page_table(3, 4, device), torch.tensor(lengths, device=device) - 1
+    for lengths in ([1, 63, 64, 65], [200, 256, 2, 128]):
+        table, positions = make_page_table(4, 4, device), torch.tensor(lengths, device=device) - 1
         # Past its own pages a table may hold anything that fits an int.
         table[torch.arange(4, device=device) * 64 > positions.unsqueeze(1)] = 1 << 40
-        q = torch.randn(3, num_heads, head_dim, device=device) * 3
+        q = torch.randn(4, num_heads, head_dim, device=device) * 3
         result = attention.attend_rows(q, keys, values, table, positions, head_dim**-0.5)
         expected = twin.attend_rows(q, keys, values, table, positions, head_dim**-0.5)
         torch.testing.assert_close(result, expected, rtol=0, atol=TOLERANCE[dtype])

@@ -36,7 +36,10 @@ def like(run: DecoderRun, folder: Path, **options: torch.dtype) -> DecoderRun:
 @pytest.mark.skipif(has_gpu(), reason="the tiny models of these tests live on the CPU")
 @pytest.mark.parametrize(
     ("name", "options"),
-    [("two_ngram_layers", {"kv_dtype": torch.float16}), ("straddling_blocks", {})],
+    [
+        ("straddling_blocks", {"kv_dtype": torch.float16}),
+        pytest.param("two_ngram_layers", {"dtype": torch.bfloat16, "kv_dtype": torch.float16}, marks=pytest.mark.long),
+    ],
 )
 def test_the_step_equals_torchs(
     name: str, options: dict[str, torch.dtype], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

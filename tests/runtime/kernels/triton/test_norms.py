@@ -18,7 +18,7 @@ def _poisoned(monkeypatch: pytest.MonkeyPatch) -> None:
     poison_new_memory(monkeypatch)
 
 
-@pytest.mark.parametrize("width", [16, 48, 80, 2560])
+@pytest.mark.parametrize("width", [48, 2560])
 def test_rms_norm(width: int, device: torch.device) -> None:
     x, scale = torch.randn(4, width, device=device) * 3, torch.rand(width, device=device)
     torch.testing.assert_close(norms.rms_norm(x, scale, EPS), norms_twin.rms_norm(x, scale, EPS))
@@ -33,7 +33,7 @@ def test_rms_norm_by_groups_of_a_wider_row(device: torch.device) -> None:
 
 
 @pytest.mark.parametrize("is_sigmoid", [True, False])
-@pytest.mark.parametrize("width", [16, 48, 128])
+@pytest.mark.parametrize("width", [48, 128])
 def test_gated_rms_norm(width: int, is_sigmoid: bool, device: torch.device) -> None:
     x, gate = torch.randn(6, width, device=device), torch.randn(6, width, device=device)
     weight = torch.rand(width, device=device)
@@ -63,9 +63,15 @@ def make_hyper_connection(
     return residual, torch.rand(num_streams, width, device=device), down.to(dtype), up.to(dtype)
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
-@pytest.mark.parametrize("has_inject", [True, False])
-@pytest.mark.parametrize(("num_streams", "width", "rank"), [(4, 32, 16), (2, 40, 48), (3, 16, 32)])
+@pytest.mark.parametrize(
+    ("num_streams", "width", "rank", "has_inject", "dtype"),
+    [
+        (4, 32, 16, True, torch.bfloat16),
+        (2, 40, 48, False, torch.float32),
+        (3, 16, 32, True, torch.float32),
+        (4, 16, 80, False, torch.bfloat16),
+    ],
+)
 def test_mix_streams(
     num_streams: int, width: int, rank: int, has_inject: bool, dtype: torch.dtype, device: torch.device
 ) -> None:

@@ -56,11 +56,11 @@ def check(logits: Tensor, options: list[SamplingOptions], first_seed: int) -> No
     assert torch.equal(seen, marked)
 
 
-@pytest.mark.parametrize("options", CHOICES)
-@pytest.mark.parametrize("vocab_size", [40, 1500])
+@pytest.mark.parametrize(
+    ("options", "vocab_size"), [*((options, 1500) for options in CHOICES), (CHOICES[6], 40), (CHOICES[7], 40)]
+)
 def test_draws_equal_those_of_the_sampler(options: SamplingOptions, vocab_size: int, device: torch.device) -> None:
-    for seed in (0, 100):
-        check(torch.randn(4, vocab_size, device=device) * 3, [options] * 4, seed)
+    check(torch.randn(4, vocab_size, device=device) * 3, [options] * 4, vocab_size)
 
 
 @pytest.mark.parametrize(
