@@ -34,15 +34,14 @@ ANSWERS: dict[str, tuple[str, PermissionAnswer]] = {
 }
 
 
+LETTERS = {"n": "deny", "y": "allow", "f": "folder", "a": "always"}
+
+
 class PermissionScreen(ModalScreen[PermissionAnswer | None]):
     """Esc and the button under the focus deny. None where the question was withdrawn."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "answer('deny')", "Deny", show=False),
-        Binding("n", "letter('deny')", "Deny", show=False),
-        Binding("y", "letter('allow')", "Allow once", show=False),
-        Binding("f", "letter('folder')", "Always here", show=False),
-        Binding("a", "letter('always')", "Always", show=False),
+        Binding("escape", "deny", "Deny", show=False),
         Binding("left", "app.focus_previous", show=False),
         Binding("right", "app.focus_next", show=False),
         Binding("up,pageup", "scroll(-1)", show=False),
@@ -95,25 +94,24 @@ class PermissionScreen(ModalScreen[PermissionAnswer | None]):
         self.query_one("#deny", Button).focus()
 
     def on_key(self, event: events.Key) -> None:
-        if event.key in ("enter", "space") and time.monotonic() < self._armed_at:
+        """Letters, and Enter on a button, count only when nobody was typing."""
+        if not (event.is_printable or event.key == "enter"):
+            return
+        now = time.monotonic()
+        is_armed, self._armed_at = now >= self._armed_at, max(self._armed_at, now + ARMING_S)
+        name = LETTERS.get(event.key, "")
+        if event.is_printable or not is_armed:
             event.stop()
             event.prevent_default()
-        if event.is_printable or event.key == "enter":
-            self._armed_at = max(self._armed_at, time.monotonic() + ARMING_S)
+        if is_armed and name in self._offered:
+            self.dismiss(ANSWERS[name][1])
 
     @on(Button.Pressed)
     def button_pressed(self, event: Button.Pressed) -> None:
         self.dismiss(ANSWERS[event.button.id or "deny"][1])
 
-    def action_letter(self, name: str) -> None:
-        """A letter counts only when nobody was typing."""
-        was_armed = time.monotonic() >= self._armed_at
-        self._armed_at = time.monotonic() + ARMING_S
-        if was_armed and name in self._offered:
-            self.dismiss(ANSWERS[name][1])
-
-    def action_answer(self, name: str) -> None:
-        self.dismiss(ANSWERS[name][1])
+    def action_deny(self) -> None:
+        self.dismiss(ANSWERS["deny"][1])
 
     def action_scroll(self, pages: int) -> None:
         scroll = self.query_one(".exactly", VerticalScroll)

@@ -14,10 +14,8 @@ from pathlib import Path
 from app.locations import Locations
 from app.settings import Settings
 from app.tui.app import run_tui
-from app.tui.screens import permission
 from tests.support.scripted_engine import Call, Say, ScriptedEngine
 os.chdir(sys.argv[1])
-permission.ARMING_S = 0.0
 locations = Locations.resolve()
 (locations.models_dir / "m").mkdir(parents=True)
 engine = ScriptedEngine(*(SCRIPTS))
@@ -52,6 +50,7 @@ def test_a_write_is_allowed_after_its_diff_was_seen(open_screen: Open, tmp_path:
     assert "-milk" in screen
     assert "+bread" in screen
     assert "Deny (N)" in screen
+    terminal.read(1.0)
     terminal.send("y")
     terminal.wait_for("Written.")
     assert (tmp_path / "notes.txt").read_text() == "bread\n"

@@ -70,6 +70,20 @@ async def test_a_letter_typed_for_the_prompt_allows_nothing(make_app: MakeApp, m
         assert [status for status, _ in results(app)] == ["denied"]
 
 
+async def test_a_letter_counts_once_nobody_types(make_app: MakeApp, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(permission, "ARMING_S", 2.0)
+    app = make_app(SUM, DONE, settings=Settings())
+    async with app.run_test(size=(100, 30)) as pilot:
+        await settle(pilot)
+        await ask(pilot)
+        await pilot.press("x", "y")
+        assert isinstance(app.screen, PermissionScreen)
+        await pilot.pause(2.2)
+        await pilot.press("y")
+        await settle(pilot)
+        assert [status for status, _ in results(app)] == ["done"]
+
+
 async def test_a_write_shows_its_diff_and_is_remembered_for_its_folder(
     make_app: MakeApp, store: Store, tmp_path: Path
 ) -> None:
