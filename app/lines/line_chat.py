@@ -120,8 +120,7 @@ class LineChat:
 
     async def _send(self, text: str) -> None:
         files, self._state.attachments[:] = tuple(self._state.attachments), []
-        self._state.toolset.note_documents(bool(files or self._session.documents))
-        await self.answer(self._session.send(text, files, self._state.reading))
+        await self.answer(self._session.send(text, files, self._state.reading), has_documents=bool(files))
 
     async def _regenerate(self, argument: str) -> None:
         await self.answer(self._session.regenerate())
@@ -140,8 +139,9 @@ class LineChat:
         self._has_quit = True
         await self._session.cancel()
 
-    async def answer(self, turn: TurnEvents) -> None:
-        """Print a turn to its end."""
+    async def answer(self, turn: TurnEvents, has_documents: bool = False) -> None:
+        """Print a turn to its end; `has_documents`: new ones come with it."""
+        self._state.toolset.note_documents(has_documents or bool(self._session.documents))
         printer = TurnPrinter(self._console)
         asking: list[asyncio.Task[None]] = []
         self._is_answering = True

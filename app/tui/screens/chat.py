@@ -201,12 +201,13 @@ class ChatScreen(
     async def _send(self, draft: Draft) -> None:
         await self.query(Welcome).remove()
         await self.transcript.add(UserBlock(draft.text, tuple(file.name for file in draft.attachments)))
-        self.toolset.note_documents(bool(draft.attachments or self.session.documents))
         self.clear_mark()
-        await self.answer_turn(self.session.send(draft.text, draft.attachments, self.reading))
+        turn = self.session.send(draft.text, draft.attachments, self.reading)
+        await self.answer_turn(turn, has_documents=bool(draft.attachments))
 
-    async def answer_turn(self, turn: TurnEvents) -> None:
-        """Show a turn that answers the last message on the screen."""
+    async def answer_turn(self, turn: TurnEvents, has_documents: bool = False) -> None:
+        """Show a turn that answers the last message on the screen; `has_documents`: new ones come with it."""
+        self.toolset.note_documents(has_documents or bool(self.session.documents))
         loaded = self.session.loaded
         name = loaded.model_name if loaded is not None else self.session.model_path.name
         block = AnswerBlock(name, are_reasonings_folded=self.transcript.is_reasoning_folded)

@@ -19,8 +19,8 @@ class BranchControls(ChatBase):
     _edited_id: str | None = None
     """The message that the prompt will replace when it is sent."""
 
-    async def answer_turn(self, turn: TurnEvents) -> None:
-        """Show a turn that answers the last message on the screen."""
+    async def answer_turn(self, turn: TurnEvents, has_documents: bool = False) -> None:
+        """Show a turn that answers the last message on the screen; `has_documents`: new ones come with it."""
         raise NotImplementedError
 
     # ---- the mark

@@ -43,6 +43,8 @@ async def test_an_edited_message_is_a_new_version_and_the_old_one_stays(make_app
         await press(pilot, "alt+left")
         assert said(app) == ["first", "Answer 1.", "second", "Answer 2."]
         await until_shown(pilot, "Version 1 of 2")
+        await say(pilot, "/edit #3 other second")
+        assert said(app) == ["first", "Answer 1.", "other second", "Answer 4."]
 
 
 async def test_editing_can_be_given_up(make_app: MakeApp) -> None:

@@ -185,6 +185,11 @@ async def test_tools_can_be_switched_off(make_app: MakeApp, tmp_path: Path) -> N
         await settle(pilot)
         await say(pilot, "hi")
         assert "calculator" in [tool.name for tool in engine.requests[-1].tools]
+        assert "search_document" not in [tool.name for tool in engine.requests[-1].tools]
+        (tmp_path / "a.txt").write_text("inside")
+        await app.chat.action_attach(str(tmp_path / "a.txt"))
+        await say(pilot, "read it")
+        assert "search_document" in [tool.name for tool in engine.requests[-1].tools]
         await say(pilot, "/set tools off")
         await say(pilot, "hi")
         assert engine.requests[-1].tools == ()
