@@ -119,6 +119,7 @@ class ChatScreen(
         await self.transcript.show_messages(messages)
         if not messages:
             await self.transcript.add(Welcome(self._about(), await self._recent()))
+        self._edited_id = None
         self.clear_mark()
         await self.show_citations()
 

@@ -56,6 +56,9 @@ async def test_editing_can_be_given_up(make_app: MakeApp) -> None:
         assert app.chat.prompt.text == ""
         await say(pilot, "second")
         assert said(app) == ["first", "Answer 1.", "second", "Answer 2."]
+        await press(pilot, "alt+e", "ctrl+n")
+        await say(pilot, "third")
+        assert said(app) == ["third", "Answer 3."]
 
 
 async def test_versions_of_an_answer_by_key_and_command(make_app: MakeApp) -> None:
