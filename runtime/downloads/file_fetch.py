@@ -91,7 +91,6 @@ class FileFetch:
     def _append(self, file: RemoteFile, part: PartFile, stream: ByteStream, reports: FetchReports) -> None:
         window_start, window_bytes = time.monotonic(), 0
         for chunk in stream.chunks():
-            self._check_stop()
             wanted = chunk[: file.num_bytes - part.num_bytes]
             before = part.num_bytes
             try:
@@ -100,6 +99,7 @@ class FileFetch:
                 reports.moved(part.num_bytes - before, True)
             if part.num_bytes == file.num_bytes:
                 return
+            self._check_stop()
             window_bytes += len(chunk)
             now = time.monotonic()
             if now - window_start >= self._rules.slow_window_s:

@@ -22,7 +22,9 @@ from runtime.downloads.retry import StoppedError
 from runtime.errors import DiskFullError, DownloadError
 
 _TICK_S = 0.25
-"""Between two reports of progress, and looks at the disk and at `stop`."""
+"""Between two reports of progress, and looks at the disk."""
+_STOP_S = 0.05
+"""Between two looks at `stop`."""
 _SLACK_BYTES = 1 << 20
 """Bytes on their way to the disk are counted a moment after they took their room."""
 
@@ -77,7 +79,7 @@ class Transfer:
         next_tick = time.monotonic() + _TICK_S
         while any(thread.is_alive() for thread in threads) and not self._halt.is_set():
             with suppress(queue.Empty):
-                yield self._events.get(timeout=max(0.01, next_tick - time.monotonic()))
+                yield self._events.get(timeout=_STOP_S)
             if time.monotonic() >= next_tick:
                 next_tick = time.monotonic() + _TICK_S
                 yield self.meter.progress()

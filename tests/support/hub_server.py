@@ -5,6 +5,7 @@
 
 import hashlib
 import json
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -84,6 +85,8 @@ class HubServer:
         self.sent_bytes = 0
         """Of bodies of files."""
         self.lock = threading.Lock()
+        self.piece_bytes = 64 * 1024
+        """Of bodies, sent at once."""
         self.on_bytes: Callable[[], None] = lambda: None
         self._counts: dict[str, int] = {}
         server = self
@@ -92,6 +95,8 @@ class HubServer:
             hub = server
 
         self._http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        # Bytes that wait in this machine's buffers were not fetched, so few of them may wait there.
+        self._http.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 16 * 1024)
         self._http.daemon_threads = True
         self._http.handle_error = lambda *_: None  # type: ignore[method-assign]
         threading.Thread(target=self._http.serve_forever, args=(0.02,), daemon=True).start()
@@ -250,7 +255,7 @@ class _Handler(BaseHTTPRequestHandler):
         return None
 
     def _send(self, body: bytes, fault: Fault) -> None:
-        piece = 1 if fault.drip_s else 64 * 1024
+        piece = 1 if fault.drip_s else self.hub.piece_bytes
         for at in range(0, len(body), piece):
             if fault.block is not None and at >= len(body) // 2:
                 self.wfile.flush()
