@@ -11,13 +11,16 @@ MOST_ROWS = 4
 """Of a decode step."""
 
 
-def linear(x: Tensor, weight: Tensor) -> Tensor:
+def linear(x: Tensor, weight: Tensor, scale: Tensor | None = None) -> Tensor:
     """x @ weight^T in x's dtype. x [N, K] fp32 or fp64; weight [O, K] of that dtype, or bf16 or fp16.
 
+    With `scale` fp32 [O], of `quantise_rows`, the weight is e4m3 bytes uint8 [O, K].
     Up to `MOST_ROWS` rows, those of a decode step, a row's bits don't depend on the others.
     """
     if 1 < x.shape[0] <= MOST_ROWS:
-        return torch.cat([linear(row, weight) for row in x.split(1)])
+        return torch.cat([linear(row, weight, scale) for row in x.split(1)])
+    if scale is not None:
+        return functional.linear(x, weight.view(torch.float8_e4m3fn).to(x.dtype)).mul_(scale)
     if weight.dtype == x.dtype:
         return functional.linear(x, weight)
     if x.is_cuda and weight.dtype == torch.bfloat16 and x.dtype == torch.float32:
@@ -28,6 +31,13 @@ def linear(x: Tensor, weight: Tensor) -> Tensor:
 def silu_product(gate_up: Tensor, width: int) -> Tensor:
     """silu(gate) * up [N, width] of rows [gate, up, ...], gate and up each `width` wide."""
     return functional.silu(gate_up[:, :width]).mul_(gate_up[:, width : 2 * width])
+
+
+def quantise_rows(weight: Tensor) -> tuple[Tensor, Tensor]:
+    """e4m3 bytes uint8 [O, K] and scales fp32 [O] of a weight [O, K]: each row reaches 448, e4m3's largest number."""
+    wide = weight.float()
+    scale = wide.abs().amax(-1).clamp_min(1e-12) / 448.0
+    return (wide / scale.unsqueeze(1)).to(torch.float8_e4m3fn).view(torch.uint8), scale
 
 
 def _split_linear(x: Tensor, weight: Tensor) -> Tensor:

@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from runtime.kernels.torch_ops import linear as twin
 from runtime.kernels.triton_ops import dense, workspace
 from tests.support.row_independence import assert_rows_stand_alone, poison_new_memory
 
@@ -91,3 +92,14 @@ def test_counters_are_zero_again(device: torch.device) -> None:
     assert counters.of_stream(1).data_ptr() != counters.of_stream(2).data_ptr()
     for made in (counters, *workspace._counters.values()):
         made.check_integrity()
+
+
+def test_a_weight_quantised_by_rows(device: torch.device) -> None:
+    x = torch.randn(3, 48, device=device)
+    weight = torch.randn(20, 48, device=device) * torch.logspace(-3, 3, 20, device=device).unsqueeze(1)
+    values, scale = twin.quantise_rows(weight)
+    assert (values & 0x7F).amax(1).tolist() == [0x7E] * 20
+    torch.testing.assert_close(dense.linear(x, values, scale), twin.linear(x, values, scale), rtol=1e-5, atol=1e-5)
+    error = (twin.linear(x, values, scale) - twin.linear(x, weight)).abs()
+    # Half a step of three mantissa bits, over 48 products.
+    assert (error <= x.abs() @ weight.abs().t() * 2**-4).all()
