@@ -70,13 +70,17 @@ class SyntheticDecode:
             self.steps.build(level, warms_up=self._device.type == "cuda")
         for row in range(self._max_rows):
             self.states.reset(row)
-        for pool in (self.pages.keys, self.pages.values, self.pages.index_keys, self.experts.pool):
+        generator = torch.Generator().manual_seed(7)
+        for pool in (self.pages.keys, self.pages.values, self.pages.index_keys):
             assert pool is not None
-            pool.zero_()
+            # Not zeros: equal scores of blocks would leave their choice open.
+            pool.copy_(torch.randn(pool.shape, generator=generator))
+        self.experts.pool.zero_()
         # Waits for what was zeroed above, too.
         self.experts.cache.reset()
-        generator = torch.Generator().manual_seed(7)
-        tokens = torch.randint(self.spec.vocab_size, (num_steps, num_rows), generator=generator).tolist()
+        # A row's tokens are the same whatever the number of rows.
+        drawn = torch.randint(self.spec.vocab_size, (num_steps, self._max_rows), generator=generator)
+        tokens = drawn[:, :num_rows].tolist()
         logits = [self.steps.run(self._plan(step, row_tokens)).clone() for step, row_tokens in enumerate(tokens)]
         self.experts.check_integrity()
         found = [*logits, self.experts.cache.state.slot_of, self.experts.cache.state.owner, self.experts.pool]
