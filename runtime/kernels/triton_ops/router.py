@@ -6,24 +6,11 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from runtime.kernels.triton_ops.rows import check_contiguous
+from runtime.kernels.triton_ops.rows import check_contiguous, ordered_bits, value_of_ordered_bits
 
 _BELOW_ALL = -(2**31)
 _COMBINE_BLOCK = 128
 """Outputs per program: one to a thread, whose loads are all under way at once."""
-
-
-@triton.jit
-def ordered_bits(values):
-    """int32 that compare as the fp32 values do (0.0 after -0.0)."""
-    bits = (values + 0.0).to(tl.int32, bitcast=True)
-    return tl.where(bits < 0, bits ^ 0x7FFFFFFF, bits)
-
-
-@triton.jit
-def value_of_ordered_bits(keys):
-    """The fp32 values back."""
-    return tl.where(keys < 0, keys ^ 0x7FFFFFFF, keys).to(tl.float32, bitcast=True)
 
 
 @triton.jit

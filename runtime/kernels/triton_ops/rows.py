@@ -114,6 +114,7 @@ def ordered_bits(values):
 
 @triton.jit
 def value_of_ordered_bits(bits):
+    """The fp32 values back."""
     return tl.where(bits < 0, bits ^ 0x7FFFFFFF, bits).to(tl.float32, bitcast=True)
 
 
