@@ -154,18 +154,6 @@ def test_routes_are_those_of_a_stable_sort(num_experts: int, device: torch.devic
         assert distance(router.combine_routes(rows, weights, shared), combined) < 1e-6
 
 
-@pytest.mark.parametrize("policy", ["lru", "rule"])
-def test_ensure_takes_the_victims_of_the_slot_cache(policy: str, device: torch.device) -> None:
-    """20,000 calls over a few layers."""
-    SideBySide(slots, policy, SlotShape(4, 512, 10, 230), device, seed=torch.initial_seed() % 2**32).run(5_000)
-
-
-@pytest.mark.parametrize("policy", ["lru", "rule"])
-@pytest.mark.parametrize("shape", [SlotShape(48, 512, 10, 1650, 1), SlotShape(48, 512, 10, 20_000, 1)], ids=str)
-def test_ensure_of_the_flagship(policy: str, shape: SlotShape, device: torch.device) -> None:
-    SideBySide(slots, policy, shape, device, seed=1).run(20)
-
-
 @pytest.mark.parametrize("is_registered", [False, True])
 def test_copy_from_pinned_memory(is_registered: bool, device: torch.device) -> None:
     layout = RecordLayout.build(HIDDEN, INTERMEDIATE, "nvfp4")
@@ -224,3 +212,15 @@ def test_a_graph_of_a_layer_replays_to_the_eager_bits(flagship: Slots, device: t
         graph.replay()
         assert torch.equal(output, expected)
         assert torch.equal(captured[1], eager[1])
+
+
+@pytest.mark.parametrize("policy", ["lru", "rule"])
+def test_ensure_takes_the_victims_of_the_slot_cache(policy: str, device: torch.device) -> None:
+    """20,000 calls over a few layers."""
+    SideBySide(slots, policy, SlotShape(4, 512, 10, 230), device, seed=torch.initial_seed() % 2**32).run(5_000)
+
+
+@pytest.mark.parametrize("policy", ["lru", "rule"])
+@pytest.mark.parametrize("shape", [SlotShape(48, 512, 10, 1650, 1), SlotShape(48, 512, 10, 20_000, 1)], ids=str)
+def test_ensure_of_the_flagship(policy: str, shape: SlotShape, device: torch.device) -> None:
+    SideBySide(slots, policy, shape, device, seed=1).run(20)
