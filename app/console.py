@@ -33,6 +33,11 @@ class Console:
             if hasattr(stream, "reconfigure"):
                 stream.reconfigure(errors="replace")
 
+    @property
+    def is_live(self) -> bool:
+        """Whether stderr is a terminal, where a line of progress can be rewritten."""
+        return self._is_live
+
     def answer(self, text: str) -> None:
         """A piece of the answer, shown at once."""
         self._switch_to(self._out)

@@ -1,16 +1,26 @@
-"""Which models there are on this machine, and which folder a model's name means. Downloads nothing."""
+"""Which models there are on this machine and in the catalogue, which folder a name means, and what fits."""
 
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from app.errors import ModelNameError
 from app.locations import DEMO_MODEL, Locations, asset_path
 from app.sanitize import clean_line
+from runtime.downloads.file_names import is_repo_id
+from runtime.downloads.manifest import Manifest
+from runtime.downloads.places import ModelPlaces, ModelState
 from runtime.errors import HotslotError
+from runtime.options import EngineOptions
 from runtime.spec import ModelSpec
 
+if TYPE_CHECKING:
+    from runtime.downloads.catalog import CatalogModel
+    from runtime.memory.budget import Machine
+
 DEMO_NAME = "demo"
+CATALOG = "catalog.toml"
 
 
 @dataclass(frozen=True)
@@ -24,8 +34,38 @@ class LocalModel:
     problem: str = ""
 
 
+@dataclass(frozen=True)
+class RemoteModel:
+    """A model of the Hub, on this machine or not. What is not known of it is None, its licence 'unknown'."""
+
+    name: str
+    """Its name in the catalogue, or the repository's."""
+    places: ModelPlaces
+    revision: str
+    licence: str
+    download_bytes: int | None
+    spec: ModelSpec | None
+
+    @property
+    def state(self) -> ModelState:
+        return self.places.state()
+
+
+@dataclass(frozen=True)
+class Fit:
+    """Whether a model runs on a machine, by the budget's own plan; `reason` says why not, with numbers."""
+
+    fits: bool
+    reason: str
+    num_slots: int
+    total_bytes: int
+
+
 def resolve_model(name: str, locations: Locations) -> Path:
-    """The folder of `demo`, of a name in the models folder, or of a path. Raises ModelNameError; reads no weights."""
+    """The folder of `demo`, of a name in the models folder or the catalogue, of a repository, or of a path.
+
+    Raises ModelNameError; reads no weights.
+    """
     shown = clean_line(name)
     if name == DEMO_NAME:
         demo = asset_path(DEMO_MODEL)
@@ -42,11 +82,73 @@ def resolve_model(name: str, locations: Locations) -> Path:
         is_file = False
     if is_file:
         raise ModelNameError(f"{shown} is a file; --model takes the folder with config.json and *.safetensors.")
-    if re.fullmatch(r"[\w.-]+/[\w.-]+", name):
-        raise ModelNameError(
-            f"There is no folder {shown}; download that repository yourself and give its folder to --model."
-        )
+    remote = find_remote(name, locations)
+    if remote is not None:
+        if remote.places.folder.is_dir():
+            return remote.places.folder.absolute()
+        begun = "is not complete; go on" if remote.state == "partial" else "is not on this machine; get it"
+        raise ModelNameError(f"{shown} {begun} with: hotslot models pull {shown}")
     raise ModelNameError(f"There is no model '{shown}'; --model takes 'demo' or a folder (see: hotslot models list).")
+
+
+def read_catalogue() -> "tuple[CatalogModel, ...]":
+    """The published checkpoints that this version knows."""
+    # Brings numpy, which commands that name no model of the catalogue need not wait for.
+    from runtime.downloads.catalog import read_catalog
+
+    return read_catalog(asset_path(CATALOG))
+
+
+def find_remote(name: str, locations: Locations) -> RemoteModel | None:
+    """The model of the Hub that a name of the catalogue or a repository (owner/name) means; None if it is neither."""
+    if not re.fullmatch(r"[\w.-]{1,96}(/[\w.-]{1,96})?", name, re.ASCII):
+        return None
+    for entry in read_catalogue():
+        if name in (entry.name, entry.repo_id):
+            return _of_catalogue(entry, locations)
+    if not is_repo_id(name):
+        return None
+    return RemoteModel(name, ModelPlaces.of(locations.models_dir, name), "", "unknown", None, None)
+
+
+def require_remote(name: str, locations: Locations) -> RemoteModel:
+    """The same, or ModelNameError."""
+    remote = find_remote(name, locations)
+    if remote is None:
+        raise ModelNameError(
+            f"'{clean_line(name)}' is neither in the catalogue nor a repository like owner/name; "
+            "see: hotslot models list"
+        )
+    return remote
+
+
+def list_remotes(locations: Locations) -> list[RemoteModel]:
+    """The whole catalogue, in its order."""
+    return [_of_catalogue(entry, locations) for entry in read_catalogue()]
+
+
+def list_partial(locations: Locations) -> list[str]:
+    """Repositories whose download was begun and is not complete, by name."""
+    try:
+        folders = sorted(path for path in ModelPlaces(locations.models_dir, "a/b").staging.parent.iterdir())
+    except OSError:
+        return []
+    names = [folder.name.replace("--", "/", 1) for folder in folders if folder.is_dir()]
+    return [name for name in names if is_repo_id(name) and ModelPlaces(locations.models_dir, name).state() == "partial"]
+
+
+def judge_fit(spec: ModelSpec, machine: "Machine", options: EngineOptions) -> Fit:
+    """Ask the planner that the engine allocates by, so that no verdict differs from what it then does."""
+    # Planning a spec is needed by commands that show fits only.
+    from runtime.memory.budget import plan
+
+    budget = plan(spec, machine, options)
+    return Fit(budget.fits, budget.reason, budget.num_slots, budget.total_bytes)
+
+
+def _of_catalogue(entry: "CatalogModel", locations: Locations) -> RemoteModel:
+    places = ModelPlaces.of(locations.models_dir, entry.repo_id)
+    return RemoteModel(entry.name, places, entry.revision, entry.licence, entry.download_bytes, entry.spec)
 
 
 def list_models(locations: Locations) -> list[LocalModel]:
@@ -54,10 +156,11 @@ def list_models(locations: Locations) -> list[LocalModel]:
     demo = asset_path(DEMO_MODEL)
     found = [describe_model(DEMO_NAME, demo)] if demo.is_dir() else []
     try:
-        folders = sorted(path for path in locations.models_dir.iterdir() if path.is_dir())
+        # Unfinished downloads lie in a hidden folder.
+        folders = sorted(path for path in locations.models_dir.iterdir() if path.is_dir() and path.name[0] != ".")
     except OSError:
         folders = []
-    return found + [describe_model(clean_line(folder.name), folder) for folder in folders]
+    return found + [describe_model(_name_of(folder), folder) for folder in folders]
 
 
 def describe_model(name: str, folder: Path) -> LocalModel:
@@ -69,6 +172,15 @@ def describe_model(name: str, folder: Path) -> LocalModel:
         return LocalModel(name, folder, _read_licence(folder), read_facts(folder))
     except HotslotError as error:
         return LocalModel(name, folder, _read_licence(folder), None, clean_line(str(error)))
+
+
+def _name_of(folder: Path) -> str:
+    """The repository that a downloaded folder came from, else what the folder is called."""
+    try:
+        manifest = Manifest.read(folder)
+    except HotslotError:
+        manifest = None
+    return manifest.repo_id if manifest is not None else clean_line(folder.name)
 
 
 def _read_licence(folder: Path) -> str:

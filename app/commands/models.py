@@ -1,40 +1,161 @@
-"""`hotslot models list`: the models on this machine with what their headers say."""
+"""`hotslot models`: what is on this machine and in the catalogue, what fits; get, check and remove a model."""
 
 import argparse
+import shutil
+import sys
+from pathlib import Path
 from typing import Any
 
 from app.commands.context import CommandContext
+from app.commands.models_fetch import run_pull, run_verify
 from app.console import format_bytes
-from app.library import LocalModel, list_models
+from app.errors import ModelNameError
+from app.library import (
+    DEMO_NAME,
+    Fit,
+    LocalModel,
+    RemoteModel,
+    describe_model,
+    find_remote,
+    judge_fit,
+    list_models,
+    list_partial,
+    list_remotes,
+    require_remote,
+    resolve_model,
+)
+from runtime.downloads.removal import remove_model
+from runtime.errors import UsageError
+from runtime.spec import ModelSpec
+
+_NAME_HELP = "a name in the catalogue, or a repository like owner/name"
 
 
 def add_parser(commands: Any) -> None:
-    parser = commands.add_parser("models", help="models on this machine", allow_abbrev=False)
+    parser = commands.add_parser(
+        "models", help="models here and on the Hub: list, get, check, remove", allow_abbrev=False
+    )
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-    listing = actions.add_parser("list", help="list them", allow_abbrev=False)
-    listing.add_argument("--json", action="store_true", help="print one JSON list")
-    listing.set_defaults(run=run_list)
+    _add_action(actions, "list", run_list, "list what is here and what is in the catalogue, with what fits")
+    _add_action(actions, "info", run_info, "all that is known of one model", "'demo', a folder, or " + _NAME_HELP)
+    pull = _add_action(actions, "pull", run_pull, "download a model, or go on with it", _NAME_HELP)
+    pull.add_argument("--revision", metavar="R", default=None, help="a branch, tag or commit; default: the newest")
+    verify = _add_action(actions, "verify", run_verify, "read a model again and check every hash", _NAME_HELP)
+    verify.add_argument("--no-fetch", action="store_true", help="only name what is bad; do not fetch it again")
+    remove = _add_action(actions, "rm", run_remove, "remove a downloaded model", _NAME_HELP)
+    remove.add_argument("--yes", action="store_true", help="do not ask")
 
 
 def run_list(context: CommandContext, arguments: argparse.Namespace) -> int:
     context.tell_settings_notice()
     models = list_models(context.locations)
+    remotes = [remote for remote in list_remotes(context.locations) if remote.state != "complete"]
+    judge = _Judge(context)
     if arguments.json:
-        context.console.print_json([_to_json(model) for model in models])
+        listed = [_local_json(model, judge) for model in models] + [_remote_json(remote, judge) for remote in remotes]
+        context.console.print_json(listed)
         return 0
-    header = ("name", "family", "size", "experts", "format", "context", "licence")
-    context.console.print_table([header, *(_to_row(model) for model in models)], right=(2, 5))
+    header = ("name", "family", "size", "experts", "format", "context", "fits", "licence")
+    context.console.print_table([header, *(_local_row(model, judge) for model in models)], right=(2, 5))
+    context.console.print("")
+    remote_header = ("catalogue", "repository", "download", "here", "fits", "licence")
+    context.console.print_table([remote_header, *(_remote_row(remote, judge) for remote in remotes)], right=(2,))
     for model in models:
         if model.problem:
             context.console.notice(f"{model.name} can't be used: {model.problem}")
-    context.console.notice(f"more models: put their folders into {context.locations.models_dir}")
+    for name in list_partial(context.locations):
+        context.console.notice(f"{name} is not complete; go on with: hotslot models pull {name}")
+    context.console.notice(
+        f"get one with: hotslot models pull NAME; other models: put their folders into {context.locations.models_dir}"
+    )
     return 0
 
 
-def _to_row(model: LocalModel) -> tuple[str, ...]:
+def run_info(context: CommandContext, arguments: argparse.Namespace) -> int:
+    context.tell_settings_notice()
+    judge = _Judge(context)
+    facts = _info(context, arguments.name, judge)
+    if arguments.json:
+        context.console.print_json(facts)
+    else:
+        rows = [(key.replace("_", " "), _shown(key, value)) for key, value in facts.items()]
+        context.console.print_table(rows)
+    return 0
+
+
+def run_remove(context: CommandContext, arguments: argparse.Namespace) -> int:
+    context.tell_settings_notice()
+    remote = require_remote(arguments.name, context.locations)
+    if remote.places.folder.is_dir() and remote.places.finished_manifest() is None:
+        raise UsageError(f"{remote.places.folder} was not downloaded by Hotslot; delete that folder yourself")
+    num_bytes = remote.places.present_bytes()
+    if not num_bytes and remote.state == "absent":
+        raise ModelNameError(f"{remote.places.repo_id} is not on this machine; see: hotslot models list")
+    if not arguments.yes and not _is_confirmed(context, f"Remove {remote.places.repo_id}, {format_bytes(num_bytes)}?"):
+        context.console.notice("nothing was removed")
+        return 1
+    freed_bytes = remove_model(remote.places)
+    if arguments.json:
+        context.console.print_json({"name": remote.name, "repo_id": remote.places.repo_id, "freed_bytes": freed_bytes})
+    else:
+        context.console.print(f"removed {remote.places.repo_id}: {format_bytes(freed_bytes)} freed")
+    return 0
+
+
+def _add_action(actions: Any, name: str, run: Any, text: str, name_help: str = "") -> argparse.ArgumentParser:
+    action: argparse.ArgumentParser = actions.add_parser(name, help=text, allow_abbrev=False)
+    if name_help:
+        action.add_argument("name", metavar="M", help=name_help)
+    action.add_argument("--json", action="store_true", help="print JSON")
+    action.set_defaults(run=run)
+    return action
+
+
+class _Judge:
+    """Asks the planner for this machine as it is now, looked at once."""
+
+    def __init__(self, context: CommandContext) -> None:
+        # Brings psutil, which commands that judge nothing need not wait for.
+        from runtime.memory.probe import probe_machine
+
+        self._options = context.settings.engine_options(Path())
+        self._machine = probe_machine(self._options)
+
+    def fit(self, spec: ModelSpec | None) -> Fit | None:
+        return None if spec is None else judge_fit(spec, self._machine, self._options)
+
+    def text(self, spec: ModelSpec | None) -> str:
+        fit = self.fit(spec)
+        return "?" if fit is None else f"yes, {fit.num_slots} slots" if fit.fits else "no"
+
+    def facts(self, spec: ModelSpec | None) -> dict[str, Any]:
+        fit = self.fit(spec)
+        if fit is None:
+            return {"fits": None, "fit_reason": "its shapes are not known before its config is here"}
+        return {
+            "fits": fit.fits,
+            "fit_reason": fit.reason,
+            "fit_slots": fit.num_slots,
+            "fit_total_bytes": fit.total_bytes,
+        }
+
+
+def _info(context: CommandContext, name: str, judge: _Judge) -> dict[str, Any]:
+    remote = None if name == DEMO_NAME else find_remote(name, context.locations)
+    if remote is None or (remote.places.folder.is_dir() and remote.places.finished_manifest() is None):
+        return _local_json(describe_model(name, resolve_model(name, context.locations)), judge)
+    facts = _remote_json(remote, judge)
+    manifest = remote.places.finished_manifest()
+    if manifest is not None:
+        facts |= _local_json(describe_model(remote.name, remote.places.folder), judge)
+        facts |= {"commit": manifest.commit, "state": remote.state, "num_files": len(manifest.files)}
+    return facts
+
+
+def _local_row(model: LocalModel, judge: _Judge) -> tuple[str, ...]:
     spec = model.spec
     if spec is None:
-        return (model.name, "?", "?", "?", "?", "?", model.licence)
+        return (model.name, "?", "?", "?", "?", "?", "?", model.licence)
     return (
         model.name,
         spec.family,
@@ -42,28 +163,78 @@ def _to_row(model: LocalModel) -> tuple[str, ...]:
         f"{spec.num_layers} x {spec.moe.num_experts}, top {spec.moe.num_experts_per_token}",
         spec.weights.expert_format,
         str(spec.max_context_tokens),
+        judge.text(spec),
         model.licence,
     )
 
 
-def _to_json(model: LocalModel) -> dict[str, Any]:
+def _remote_row(remote: RemoteModel, judge: _Judge) -> tuple[str, ...]:
+    size = "?" if remote.download_bytes is None else format_bytes(remote.download_bytes)
+    here = format_bytes(remote.places.present_bytes()) if remote.state == "partial" else "no"
+    return (remote.name, remote.places.repo_id, size, here, judge.text(remote.spec), remote.licence)
+
+
+def _local_json(model: LocalModel, judge: _Judge) -> dict[str, Any]:
     facts: dict[str, Any] = {
         "name": model.name,
+        "state": "complete" if model.spec is not None else "unusable",
         "path": str(model.path),
         "licence": model.licence,
         "is_usable": model.spec is not None,
         "problem": model.problem,
     }
-    if model.spec is not None:
-        spec = model.spec
-        facts |= {
-            "family": spec.family,
-            "checkpoint_bytes": spec.weights.checkpoint_bytes,
-            "layers": spec.num_layers,
-            "experts": spec.moe.num_experts,
-            "experts_per_token": spec.moe.num_experts_per_token,
-            "expert_format": spec.weights.expert_format,
-            "record_bytes": spec.weights.record_bytes,
-            "context_tokens": spec.max_context_tokens,
-        }
-    return facts
+    return facts | _spec_facts(model.spec) | judge.facts(model.spec)
+
+
+def _remote_json(remote: RemoteModel, judge: _Judge) -> dict[str, Any]:
+    facts: dict[str, Any] = {
+        "name": remote.name,
+        "repo_id": remote.places.repo_id,
+        "state": remote.state,
+        "path": str(remote.places.folder) if remote.places.folder.is_dir() else None,
+        "licence": remote.licence,
+        "is_usable": False,
+        "problem": "",
+        "revision": remote.revision,
+        "download_bytes": remote.download_bytes,
+        "present_bytes": remote.places.present_bytes(),
+        "disk_free_bytes": _free_bytes(remote.places.models_dir),
+    }
+    return facts | _spec_facts(remote.spec) | judge.facts(remote.spec)
+
+
+def _spec_facts(spec: ModelSpec | None) -> dict[str, Any]:
+    if spec is None:
+        return {}
+    return {
+        "family": spec.family,
+        "checkpoint_bytes": spec.weights.checkpoint_bytes,
+        "layers": spec.num_layers,
+        "experts": spec.moe.num_experts,
+        "experts_per_token": spec.moe.num_experts_per_token,
+        "expert_format": spec.weights.expert_format,
+        "record_bytes": spec.weights.record_bytes,
+        "context_tokens": spec.max_context_tokens,
+    }
+
+
+def _free_bytes(folder: Path) -> int:
+    """Of the disk that the folder lies on or would lie on."""
+    while not folder.exists():
+        folder = folder.parent
+    return shutil.disk_usage(folder).free
+
+
+def _shown(key: str, value: Any) -> str:
+    if value is None or value == "":
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return format_bytes(value) if key.endswith("_bytes") else str(value)
+
+
+def _is_confirmed(context: CommandContext, question: str) -> bool:
+    if not sys.stdin.isatty():
+        raise UsageError("nobody can be asked here; add --yes to remove without asking")
+    context.console.remark(f"{question} Type yes to remove it.")
+    return sys.stdin.readline().strip().lower() in ("y", "yes")

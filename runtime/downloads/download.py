@@ -64,7 +64,8 @@ class Download:
             self._finish_replacing()
             finished = self._already_finished()
             if finished is not None:
-                yield DownloadFinished(self.places.folder, finished.commit, 0)
+                fetched_bytes = yield from self._repair(finished, stop)
+                yield DownloadFinished(self.places.folder, finished.commit, fetched_bytes)
                 return
             yield from self._fetch(stop)
         finally:
@@ -85,7 +86,10 @@ class Download:
                 raise StoppedError
 
     def _already_finished(self) -> Manifest | None:
-        """The finished folder's manifest, if that is what was asked for, without asking the Hub."""
+        """The finished folder's manifest, if that is what was asked for, without asking the Hub.
+
+        A damaged one is made whole before anybody asks for a newer one.
+        """
         manifest = self.places.finished_manifest()
         if manifest is None:
             if self.places.folder.exists():
@@ -93,8 +97,25 @@ class Download:
                     f"{self.places.folder} is there but was not downloaded by Hotslot; move it away, then pull again"
                 )
             return None
-        is_asked_for = self.revision == manifest.commit or (not self.revision and self.access.is_offline)
-        return manifest if is_asked_for and not self.places.misfits() else None
+        is_default = not self.revision and (self.access.is_offline or bool(self.places.misfits()))
+        return manifest if is_default or self.revision == manifest.commit else None
+
+    def _repair(self, manifest: Manifest, stop: Event) -> Generator[DownloadEvent, None, int]:
+        """Fetch what misfits of a finished folder, file by file, beside it. Returns the bytes that came."""
+        misfits = set(self.places.misfits())
+        if not misfits:
+            return 0
+        if self.access.is_offline:
+            raise DownloadError(
+                f"{self.places.repo_id}: {min(misfits)} is damaged, and the Hub is switched off (HF_HUB_OFFLINE)"
+            )
+        self.places.staging.mkdir(parents=True, exist_ok=True)
+        wanted = tuple(file for file in manifest.files if file.name in misfits)
+        fetched_bytes = yield from self._transfer(replace(manifest, files=wanted), stop)
+        for file in wanted:
+            os.replace(self.places.staging / file.name, self.places.folder / file.name)
+        shutil.rmtree(self.places.staging, ignore_errors=True)
+        return fetched_bytes
 
     def _fetch(self, stop: Event) -> Iterator[DownloadEvent]:
         manifest = yield from self._manifest(stop)

@@ -5,13 +5,14 @@ A finished folder comes into being by one rename, so that nothing partial is eve
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
-
-from filelock import FileLock
+from typing import TYPE_CHECKING, Literal
 
 from runtime.downloads.file_names import is_repo_id
 from runtime.downloads.manifest import Manifest
 from runtime.errors import DownloadError, UsageError
+
+if TYPE_CHECKING:
+    from filelock import FileLock
 
 STAGING_NAME = ".partial"
 ModelState = Literal["absent", "partial", "complete"]
@@ -50,7 +51,7 @@ class ModelPlaces:
         """What the process that downloads says to the others."""
         return self.models_dir / STAGING_NAME / (self.folder.name + ".progress")
 
-    def lock(self) -> FileLock:
+    def lock(self) -> "FileLock":
         """Held by the one process that may change this model. The system frees it when the process dies."""
         try:
             self.staging.parent.mkdir(parents=True, exist_ok=True)
@@ -58,6 +59,9 @@ class ModelPlaces:
             raise DownloadError(
                 f"{self.models_dir}: can't be written ({error.strerror}); check its permissions"
             ) from None
+        # Brings asyncio, which those who only ask where a model lies need not wait for.
+        from filelock import FileLock
+
         return FileLock(self.models_dir / STAGING_NAME / (self.folder.name + ".lock"), thread_local=False)
 
     def state(self) -> ModelState:

@@ -34,7 +34,8 @@ def test_demo_is_the_shipped_folder(places: Locations) -> None:
     ("name", "pattern"),
     [
         ("nope", "no model 'nope'.*models list"),
-        ("Qwen/Some-Model", "download that repository yourself"),
+        ("Qwen/Some-Model", "Qwen/Some-Model is not on this machine; get it with: hotslot models pull Qwen/Some-Model"),
+        ("qwen3-30b", "get it with: hotslot models pull qwen3-30b"),
         ("", "no model ''"),
         ("  ", "no model"),
         ("a\0b", "no model 'ab'"),

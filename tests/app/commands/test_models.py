@@ -1,0 +1,150 @@
+"""`hotslot models` end to end, as processes against a Hub on the loopback."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from app.library import judge_fit, list_remotes
+from app.locations import DEMO_MODEL, Locations, asset_path
+from runtime.memory.budget import Machine, plan
+from runtime.options import EngineOptions
+from tests.support.command_line import REPO, Ended, run_hotslot
+from tests.support.hub_server import COMMIT, Fault, HubServer, Repository, running_hub
+
+REPO_ID = "someone/Demo"
+GIB = 2**30
+Run = Callable[..., Ended]
+
+
+@pytest.fixture
+def hub() -> Iterator[HubServer]:
+    with running_hub() as server:
+        folder = asset_path(DEMO_MODEL)
+        server.repositories[REPO_ID] = Repository(
+            {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+        )
+        yield server
+
+
+@pytest.fixture
+def environment(hub: HubServer, tmp_path: Path) -> dict[str, str]:
+    return {"HF_ENDPOINT": hub.endpoint, "HF_HUB_OFFLINE": "0", "HF_HOME": str(tmp_path / "hf"), "HF_TOKEN": ""}
+
+
+@pytest.fixture
+def models(environment: dict[str, str]) -> Run:
+    def run(*arguments: str, **variables: str) -> Ended:
+        ended = run_hotslot("models", *arguments, env={**environment, **variables})
+        assert ended.is_clean, ended
+        return ended
+
+    return run
+
+
+def test_pull_verify_repair_and_remove(models: Run, hub: HubServer, own_home: Path) -> None:
+    pulled = models("pull", REPO_ID, "--json")
+    assert pulled.status == 0, pulled.err
+    report = json.loads(pulled.out)
+    folder = Path(report["path"])
+    assert (report["state"], report["commit"], report["is_usable"]) == ("complete", COMMIT, True)
+    assert folder == own_home / "models" / "someone--Demo"
+    assert f"{REPO_ID} at {COMMIT[:8]}:" in pulled.err
+
+    facts = json.loads(models("info", REPO_ID, "--json").out)
+    assert (facts["state"], facts["family"], facts["fits"]) == ("complete", "qwen4_exp", True)
+    listed = {model["name"]: model for model in json.loads(models("list", "--json").out)}
+    assert listed[REPO_ID]["is_usable"]
+    assert listed["qwen3-30b"]["state"] == "absent"
+
+    # Right size, wrong bytes, in the middle of the weights.
+    weights = folder / "model.safetensors"
+    with weights.open("r+b") as stream:
+        stream.seek(weights.stat().st_size // 2)
+        stream.write(b"\xff\x00\xff\x00 not what was here")
+    named = models("verify", REPO_ID, "--no-fetch")
+    assert named.status == 1
+    assert "model.safetensors has another hash than the Hub's" in named.err
+    hub.requests.clear()
+    repaired = models("verify", REPO_ID, "--json")
+    assert repaired.status == 0, repaired.err
+    assert json.loads(repaired.out)["bad"] == [
+        {"file": "model.safetensors", "problem": "has another hash than the Hub's"}
+    ]
+    assert {request.path.rsplit("/", 1)[1] for request in hub.requests} == {"model.safetensors"}
+    right = models("verify", REPO_ID, HF_HUB_OFFLINE="1")
+    assert (right.status, right.out) == (0, f"{REPO_ID}: every file is right\n")
+
+    assert models("rm", REPO_ID).status == 2
+    removed = models("rm", REPO_ID, "--yes", "--json")
+    assert json.loads(removed.out)["freed_bytes"] > 40_000_000
+    assert not folder.exists()
+    again = models("rm", REPO_ID, "--yes")
+    assert (again.status, again.err.count("\n")) == (1, 1)
+
+
+def test_failures_are_one_line(models: Run, hub: HubServer, own_home: Path) -> None:
+    ended = models("pull", "nobody/Nothing")
+    assert (ended.status, ended.out) == (1, "")
+    assert "no repository nobody/Nothing" in ended.err
+    assert ended.err.count("\n") == 1
+    offline = models("pull", REPO_ID, HF_HUB_OFFLINE="1")
+    assert offline.status == 1
+    assert "HF_HUB_OFFLINE" in offline.err
+    assert "neither in the catalogue nor a repository" in models("pull", "nope").err
+    assert "so no hashes are known; pull it first" in models("verify", REPO_ID).err
+    hub.repositories[REPO_ID].needs_token = "hf_right"
+    assert "is gated" in models("pull", REPO_ID).err
+    assert models("pull", REPO_ID, HF_TOKEN="hf_right").status == 0
+    folder = own_home / "models" / "my--own"
+    folder.mkdir()
+    assert "delete that folder yourself" in models("rm", "my/own", "--yes").err
+    assert folder.is_dir()
+
+
+def test_interrupt_keeps_what_is_there(environment: dict[str, str], hub: HubServer, models: Run) -> None:
+    hub.on_bytes = lambda: time.sleep(0.01)
+    pulling = subprocess.Popen(
+        [sys.executable, "-m", "app", "models", "pull", REPO_ID],
+        env={**os.environ, "PYTHONPATH": str(REPO), **environment},
+        stderr=subprocess.PIPE,
+    )
+    while hub.sent_bytes < 5_000_000:
+        time.sleep(0.01)
+    pulling.send_signal(signal.SIGINT)
+    _, err = pulling.communicate(timeout=20)
+    assert pulling.returncode == 130
+    assert b"Traceback" not in err
+    facts = json.loads(models("info", REPO_ID, "--json").out)
+    assert facts["state"] == "partial"
+    assert facts["present_bytes"] > 4_000_000
+    listed = models("list")
+    assert f"{REPO_ID} is not complete; go on with: hotslot models pull {REPO_ID}" in listed.err
+    asked = run_hotslot("ask", "--model", REPO_ID, "hi", env=environment)
+    assert asked.status == 1
+    assert "is not complete; go on with: hotslot models pull" in asked.err
+    hub.on_bytes = lambda: None
+    hub.faults["model.safetensors"] = Fault(cut_every=10_000_000)
+    assert models("pull", REPO_ID).status == 0
+
+
+@pytest.mark.parametrize(("vram", "ram"), [(12, 32), (16, 64), (16, 128), (24, 64), (32, 192)])
+def test_verdicts_are_the_planners(vram: int, ram: int) -> None:
+    """For every model of the catalogue whose shapes are known; the flagship needs more than 64 GiB of main memory."""
+    machine = Machine("cuda", vram * GIB, ram * GIB, (ram - 2) * GIB, 8)
+    options = EngineOptions(Path(), device="cuda")
+    verdicts = {}
+    for remote in list_remotes(Locations.resolve()):
+        if remote.spec is not None:
+            fit = judge_fit(remote.spec, machine, options)
+            verdicts[remote.name] = fit.fits
+            assert fit.fits == plan(remote.spec, machine, options).fits
+            assert bool(fit.reason) != fit.fits
+    assert verdicts["qwen3-30b"]
+    assert verdicts["qwen3.8-flash-next"] == (ram >= 128 and vram >= 16)
