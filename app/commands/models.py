@@ -86,7 +86,7 @@ def run_info(context: CommandContext, arguments: argparse.Namespace) -> int:
 def run_remove(context: CommandContext, arguments: argparse.Namespace) -> int:
     context.tell_settings_notice()
     remote = require_remote(arguments.name, context.locations)
-    if remote.places.folder.is_dir() and remote.places.finished_manifest() is None:
+    if remote.places.folder.is_dir() and not remote.places.is_downloaded:
         raise UsageError(f"{remote.places.folder} was not downloaded by Hotslot; delete that folder yourself")
     num_bytes = remote.places.present_bytes()
     if not num_bytes and remote.state == "absent":

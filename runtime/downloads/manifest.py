@@ -76,14 +76,14 @@ class Manifest:
         path = folder / MANIFEST_NAME
         try:
             raw = path.read_bytes()
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
             raise DownloadError(f"{path}: can't be read ({error.strerror}); check its permissions") from None
         try:
             manifest = cls._parse(json.loads(raw))
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-            raise DownloadError(f"{path}: is damaged; delete it and pull the model again") from None
+            raise DownloadError(f"{path}: is damaged; remove the model (hotslot models rm) and pull it again") from None
         manifest.check_integrity()
         return manifest
 

@@ -3,12 +3,13 @@
 A finished folder comes into being by one rename, so that nothing partial is ever taken for complete.
 """
 
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from runtime.downloads.file_names import is_repo_id
-from runtime.downloads.manifest import Manifest
+from runtime.downloads.manifest import MANIFEST_NAME, Manifest
 from runtime.errors import DownloadError, UsageError
 
 if TYPE_CHECKING:
@@ -65,10 +66,16 @@ class ModelPlaces:
         return FileLock(self.models_dir / STAGING_NAME / (self.folder.name + ".lock"), thread_local=False)
 
     def state(self) -> ModelState:
-        """What is on the disk, judged by names and sizes; hashes are the verifier's."""
-        if self.finished_manifest() is not None and not self.misfits():
-            return "complete"
+        """What is on the disk, by names and sizes; hashes are the verifier's. A damaged manifest proves nothing."""
+        with suppress(DownloadError):
+            if self.finished_manifest() is not None and not self.misfits():
+                return "complete"
         return "partial" if self.folder.is_dir() or self.staging.is_dir() else "absent"
+
+    @property
+    def is_downloaded(self) -> bool:
+        """Whether the finished folder, if there is one, was made by a download."""
+        return (self.folder / MANIFEST_NAME).exists()
 
     def finished_manifest(self) -> Manifest | None:
         return Manifest.read(self.folder)

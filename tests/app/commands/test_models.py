@@ -102,6 +102,10 @@ def test_failures_are_one_line(models: Run, hub: HubServer, own_home: Path) -> N
     hub.repositories[REPO_ID].needs_token = "hf_right"
     assert "is gated" in models("pull", REPO_ID).err
     assert models("pull", REPO_ID, HF_TOKEN="hf_right").status == 0
+    manifest = own_home / "models" / "someone--Demo" / "hotslot-download.json"
+    manifest.write_bytes(b"\0" * 100)
+    assert "is damaged; remove the model" in models("pull", REPO_ID).err
+    assert models("rm", REPO_ID, "--yes").status == 0
     folder = own_home / "models" / "my--own"
     folder.mkdir()
     assert "delete that folder yourself" in models("rm", "my/own", "--yes").err
