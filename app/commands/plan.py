@@ -2,12 +2,16 @@
 
 import argparse
 from dataclasses import fields, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from app.commands.context import CommandContext
 from app.commands.options import add_memory_options, parse_size_option
 from app.console import format_bytes
+from app.errors import ModelNameError
+from app.library import find_remote
 from runtime.options import EngineOptions, parse_size
+from runtime.spec import ModelSpec
 
 if TYPE_CHECKING:
     from runtime.memory.budget import BudgetPlan, Machine
@@ -20,7 +24,7 @@ def add_parser(commands: Any) -> None:
         metavar="M",
         nargs="?",
         default=argparse.SUPPRESS,
-        help="'demo', a name in the models folder, or a model folder",
+        help="'demo', a name in the models folder or the catalogue, or a model folder",
     )
     parser.add_argument("--ram", type=parse_size_option, metavar="SIZE", help="plan for a machine with this much RAM")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
@@ -29,24 +33,40 @@ def add_parser(commands: Any) -> None:
 
 
 def run(context: CommandContext, arguments: argparse.Namespace) -> int:
-    # Brings numpy and psutil, which the other commands need not wait for.
-    from runtime.checkpoint.facts import open_checkpoint
+    # Brings psutil, which the other commands need not wait for.
     from runtime.memory.budget import plan
 
     context.tell_settings_notice()
-    options = context.settings.engine_options(context.model_path())
-    checkpoint = open_checkpoint(options.model_path)
-    budget = plan(checkpoint.spec, _machine(options, arguments.ram), options)
-    if checkpoint.notice is not None:
-        context.console.notice(checkpoint.notice)
+    folder, spec, notice = _model(context)
+    options = context.settings.engine_options(folder)
+    budget = plan(spec, _machine(options, arguments.ram), options)
+    if notice is not None:
+        context.console.notice(notice)
     if arguments.json:
-        described = {"model": checkpoint.spec.name, "notice": checkpoint.notice, "device": budget.device}
+        described = {"model": spec.name, "notice": notice, "device": budget.device}
         context.console.print_json({**described, **_to_json(budget)})
     else:
         _print_plan(context, budget)
     if not budget.fits:
         context.console.notice(budget.reason)
     return 0 if budget.fits else 1
+
+
+def _model(context: CommandContext) -> tuple[Path, ModelSpec, str | None]:
+    """Folder, shapes and what is to be said of them: measured from a folder, else the catalogue's."""
+    # Brings numpy, which the other commands need not wait for.
+    from runtime.checkpoint.facts import open_checkpoint
+
+    try:
+        folder = context.model_path()
+    except ModelNameError:
+        remote = find_remote(context.settings.model, context.locations)
+        if remote is None or remote.spec is None:
+            raise
+        notice = f"{remote.name} is not on this machine; planned from its published shapes, dense weights as bf16"
+        return remote.places.folder, remote.spec, notice
+    checkpoint = open_checkpoint(folder)
+    return folder, checkpoint.spec, checkpoint.notice
 
 
 def _machine(options: EngineOptions, ram: str | None) -> "Machine":

@@ -41,6 +41,15 @@ def test_no_notice_where_config_and_tensors_agree(model: Path) -> None:
     assert (planned.err, json.loads(planned.out)["notice"]) == ("", None)
 
 
+@pytest.mark.parametrize(("vram", "ram", "fits"), [("16GiB", "128GiB", True), ("16GiB", "64GiB", False)])
+def test_model_of_the_catalogue_is_planned_without_its_weights(vram: str, ram: str, fits: bool) -> None:
+    planned = run_hotslot("plan", "qwen3.8-flash-next", "--device", "cuda", "--vram", vram, "--ram", ram, "--json")
+    report = json.loads(planned.out)
+    assert (planned.status, report["fits"]) == (0 if fits else 1, fits)
+    assert "planned from its published shapes" in report["notice"]
+    assert "planned from its published shapes" in planned.err
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="the peak is read from Linux")
 def test_the_plan_of_a_cpu_is_what_an_engine_then_takes_at_most() -> None:
     plan = json.loads(run_hotslot("plan", "demo", "--device", "cpu", "--json").out)
