@@ -2,6 +2,7 @@
 
 import threading
 from array import array
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -143,13 +144,21 @@ def test_an_edit_reuses_what_is_before_it(driver: EngineDriver) -> None:
     assert edited.usage.cached_tokens == first.usage.prompt_tokens + first.usage.completion_tokens
 
 
+def variation(number: int) -> tuple[ChatMessage, ...]:
+    (words,) = long_message(60)
+    return (ChatMessage("system", f"Variation {number}"), replace(words, content=words.content + ". Tell me a story."))
+
+
 @pytest.mark.parametrize("steps_before", [0, 1, 2, 6, 9])
 def test_cancel_takes_effect_at_once_and_the_next_answer_is_right(driver: EngineDriver, steps_before: int) -> None:
     """Waiting, in prefill, and while tokens flow."""
     name = f"cancel{steps_before}"
     expected = driver.ask(f"{name}-expected", long_message(60)).generated_ids
-    messages = (ChatMessage("system", f"Variation {steps_before}"), *long_message(60))
-    whole = driver.ask(f"{name}-whole", messages)
+    messages, whole = next(
+        (messages, answer)
+        for number in range(50)
+        if len((answer := driver.ask(f"{name}-{number}", messages := variation(number))).generated_ids) == 12
+    )
     driver.engine._model.scheduler._cache.forget_saved()  # type: ignore[union-attr]
     driver.send(Generate(name, messages, SamplingOptions(max_tokens=12), thinking=False))
     driver.step(steps_before)
