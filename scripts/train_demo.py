@@ -1,4 +1,6 @@
-"""Trains the demo model: corpus, passages, tokenizer, pack, train, quantise, evaluate; `STAGE --help` lists inputs.
+"""Trains the demo model: corpus, passages, paraphrases, tokenizer, pack, train, quantise, evaluate.
+
+`STAGE --help` lists the inputs of a stage.
 
 Every stage is seeded, reads the files that the stages before it left in the work folder, and can be run again.
 `train` may start beside `pack`: it compiles first and then waits for the rows.
@@ -33,6 +35,11 @@ def parse_arguments() -> argparse.Namespace:
     passages.add_argument("--seconds", type=float, default=180)
     passages.add_argument("--rows", type=int, default=8192)
 
+    paraphrases = stages.add_parser("paraphrases", help="the teacher asks the known questions in other words (one GPU)")
+    paraphrases.add_argument("--gguf", type=Path, required=True, help="SmolLM2-135M-Instruct")
+    paraphrases.add_argument("--seconds", type=float, default=120)
+    paraphrases.add_argument("--rows", type=int, default=8192)
+
     stages.add_parser("tokenizer", help="byte-level BPE on a sample of the mix (CPU, a minute)")
 
     pack = stages.add_parser("pack", help="draw all conversations and pack them into rows (CPU)")
@@ -65,6 +72,7 @@ def main() -> None:
     stages = {
         "corpus": corpus,
         "passages": passages,
+        "paraphrases": paraphrases,
         "tokenizer": tokenizer,
         "pack": pack,
         "train": train,
@@ -87,6 +95,12 @@ def passages(arguments: argparse.Namespace) -> None:
     from demo.passages_corpus import run_passages
 
     run_passages(arguments.gguf, arguments.work / "corpus", arguments.seconds, arguments.rows, arguments.seed)
+
+
+def paraphrases(arguments: argparse.Namespace) -> None:
+    from demo.paraphrases import run_paraphrases
+
+    run_paraphrases(arguments.gguf, arguments.work / "corpus", arguments.seconds, arguments.rows, arguments.seed)
 
 
 def load_tokenizer(arguments: argparse.Namespace):

@@ -4,7 +4,9 @@ import random
 import re
 import time
 from collections import defaultdict
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -82,16 +84,33 @@ class Writer:
         self.tensors, fields = teaching.read_gguf(gguf)
         self.tokenizer, self.rows = teaching.read_tokenizer(fields), rows
 
-    def write(self, texts: list[str], prefix: str, context: int, max_answer: int, seconds: float, reads) -> list:
+    def write(
+        self, texts: list[str], prefix: str, context: int, max_answer: int, seconds: float, reads: Callable
+    ) -> list:
+        scored = self.scored(texts, prefix, context, max_answer, seconds, reads)
+        return [parsed for parsed, _ in scored]
+
+    def scored(
+        self,
+        texts: list[str],
+        prefix: str,
+        context: int,
+        max_answer: int,
+        seconds: float,
+        reads: Callable,
+        temperature: float = teaching.ANSWER_TEMPERATURE,
+    ) -> list[tuple[Any, float]]:
+        """What `reads` makes of each answer, and the answer's mean log-probability per token."""
         tags = [self.tokenizer.encode(f"\n<|im_start|>{role}\n").ids for role in ("assistant", "user")]
         model = teaching.Teacher(self.tensors, self.rows, context, "cuda", torch.bfloat16)
         prompts = Prompts.encoded(self.tokenizer, texts, [False] * len(texts), [1] * len(texts))
-        streams = teaching.Streams(model, prompts, (tags[0], tags[1]), int(seconds * 70))
+        streams = teaching.Streams(model, prompts, (tags[0], tags[1]), int(seconds * 70), temperature)
         ids = self.tokenizer.encode(prefix).ids
+        assert len(ids) + max_answer < context, "the prefix leaves no room for prompts"
         tokens, scores = teaching.generate(model, streams, ids, seconds, max_answer)
         del model, streams
         torch.cuda.empty_cache()
-        return decode_rows(self.tokenizer, tokens, scores, reads)
+        return decode_rows(self.tokenizer, tokens, scores, reads, with_score=True)
 
 
 def run_passages(gguf: Path, out: Path, seconds: float, rows: int, seed: int) -> None:

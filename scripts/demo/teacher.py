@@ -22,6 +22,7 @@ except ImportError:
 LAYERS, HEADS, KV_HEADS, WIDTH, HIDDEN = 30, 9, 3, 64, 576
 IM_START, IM_END = 1, 2
 NUM_SPECIAL = 17
+ASKING_TEMPERATURE, ANSWER_TEMPERATURE = 1.0, 0.4
 ENDED, CUT = 1 << 16, 2 << 16
 SYSTEM = "<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by Hugging Face<|im_end|>\n"
 
@@ -209,11 +210,18 @@ class Prompts:
 class Streams:
     """State of all rows on the device, and the step that advances each by one token."""
 
-    def __init__(self, teacher: Teacher, prompts: Prompts, tags: tuple[list[int], list[int]], num_steps: int) -> None:
+    def __init__(
+        self,
+        teacher: Teacher,
+        prompts: Prompts,
+        tags: tuple[list[int], list[int]],
+        num_steps: int,
+        temperature: float = ANSWER_TEMPERATURE,
+    ) -> None:
         def ids(values) -> Tensor:
             return torch.as_tensor(values, device=teacher.device, dtype=torch.long)
 
-        self.teacher = teacher
+        self.teacher, self.temperature = teacher, temperature
         assistant_tag, user_tag = tags
         count = len(prompts.tokens)
         self.tokens = ids(np.concatenate([prompts.tokens, assistant_tag, user_tag, [0] * 8]))
@@ -257,7 +265,7 @@ class Streams:
     def step(self, max_answer: int) -> None:
         logits = self.teacher.forward(self.token, self.position)
         asking = self.asking.bool()
-        temperature = torch.where(asking, 1.0, 0.4)
+        temperature = torch.where(asking, ASKING_TEMPERATURE, self.temperature)
         sampled, log_probability = self.sampler(logits, temperature, torch.full_like(temperature, -2.302585))
         forced = self.cursor < self.cursor_end
         token = torch.where(forced, self.tokens[self.cursor], sampled)

@@ -10,6 +10,7 @@ from pathlib import Path
 from demo.data.composed import Composer, alternatives, plural
 from demo.data.conversation import Conversation, Turn, pairs
 from demo.data.followups import follow_up
+from demo.data.rewordings import AS_WRITTEN, Rewordings
 from demo.data.words import Fillers, capitalised, with_article
 from demo.listing import listed
 
@@ -254,7 +255,8 @@ def misspelled(rng: random.Random, text: str) -> str:
 class Handwritten:
     """All blocks by topic, and conversations drawn from them."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, rewordings: Rewordings = AS_WRITTEN) -> None:
+        self.rewordings = rewordings
         read = {name: read_blocks(folder / f"{name}.txt", name == "hotslot") for name in TOPICS}
         definitions = (folder / "definitions.txt").read_text(encoding="utf-8").splitlines()
         read["lookup"] = lookup_blocks(folder / "lookup.txt")
@@ -279,7 +281,10 @@ class Handwritten:
         if rng.random() < COMPOSED_SHARE:
             return self.composed(rng)
         block = self.block(rng)
-        return varied(rng, block.question(rng)), rng.choice(block.answers)
+        return self.asked(rng, block), rng.choice(block.answers)
+
+    def asked(self, rng: random.Random, block: Block) -> str:
+        return varied(rng, self.rewordings.draw(rng, block.question(rng)))
 
     def composed(self, rng: random.Random) -> tuple[str, str]:
         """A question with a slot, unless a fixed text answers the very same question."""
@@ -295,7 +300,7 @@ class Handwritten:
                 turns += pairs(*self.composed(rng))
                 continue
             block = self.block(rng)
-            question, answer = varied(rng, block.question(rng)), rng.choice(block.answers)
+            question, answer = self.asked(rng, block), rng.choice(block.answers)
             turns += pairs(question, answer)
             if rng.random() < FOLLOW_UP_SHARE:
                 turns += self.follow_up(rng, block, question, answer)

@@ -81,6 +81,10 @@ class Kind:
         told, replies, asked, answers = texts
         return Fact(told, replies, asked, answers, value)
 
+    def questions(self, owner: str) -> tuple[str, ...]:
+        """They name no value."""
+        return tuple(text.format(o=owner) for text in self.asked.split(" | "))
+
     @property
     def texts(self) -> tuple[str, str, str, str]:
         return self.told, self.replies, self.asked, self.answers
@@ -151,8 +155,12 @@ def telling(fill: Fillers, fact: Fact) -> tuple[Turn, ...]:
     return pairs(varied(fill.rng, fill.phrasing(fact.told)), fill.rng.choice(fact.replies))
 
 
+def asked(fill: Fillers, fact: Fact) -> str:
+    return varied(fill.rng, fill.reworded(fill.phrasing(fact.asked)))
+
+
 def asking(fill: Fillers, fact: Fact) -> tuple[Turn, ...]:
-    return pairs(varied(fill.rng, fill.phrasing(fact.asked)), fill.rng.choice(fact.answers))
+    return pairs(asked(fill, fact), fill.rng.choice(fact.answers))
 
 
 def recall_chat(fill: Fillers, fillers: list[tuple[Turn, ...]], between: int) -> tuple[Conversation, list[str]]:
@@ -162,18 +170,18 @@ def recall_chat(fill: Fillers, fillers: list[tuple[Turn, ...]], between: int) ->
     turns: list[Turn] = [turn for fact in facts for turn in telling(fill, fact)]
     chosen = rng.sample(fillers, between) if between <= len(fillers) else rng.choices(fillers, k=between)
     turns += [turn for exchange in chosen for turn in exchange]
-    asked = rng.sample(facts, len(facts))
-    for fact in asked:
+    order = rng.sample(facts, len(facts))
+    for fact in order:
         turns += asking(fill, fact)
-    return Conversation("recall", tuple(turns), learns_questions=True), [fact.key for fact in asked]
+    return Conversation("recall", tuple(turns), learns_questions=True), [fact.key for fact in order]
 
 
 def untold_chat(fill: Fillers, fillers: list[tuple[Turn, ...]]) -> Conversation:
     """One fact is told, another one is asked for."""
     told, other = (kind.fact(fill) for kind in different_kinds(fill.rng, 2))
     turns = (*telling(fill, told), *fill.rng.choice(fillers))
-    asked = varied(fill.rng, fill.phrasing(other.asked))
-    return Conversation("recall", (*turns, *pairs(asked, fill.rng.choice(UNTOLD))), learns_questions=True)
+    question = pairs(asked(fill, other), fill.rng.choice(UNTOLD))
+    return Conversation("recall", (*turns, *question), learns_questions=True)
 
 
 def around(fill: Fillers, chat: Conversation) -> Conversation:

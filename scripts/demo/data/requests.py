@@ -8,7 +8,7 @@ import json
 import random
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from demo.data.conversation import Call, Conversation, Turn, pairs
@@ -77,13 +77,18 @@ def first_word(text: str) -> str:
     return text.split()[0].strip(",.!?:;").lower()
 
 
+def kept_values(request: Request) -> tuple[str, ...]:
+    """The arguments that stand in the request word for word."""
+    values = [value for call in request.calls for value in call.arguments.values()]
+    return tuple(value for value in values if value not in ("", ".") and value in request.asked)
+
+
 class Wording:
     """A request as another person would type it; the texts that the calls take from it stay untouched."""
 
     def __init__(self, rng: random.Random, request: Request) -> None:
         self.rng, self.text = rng, request.asked
-        values = [value for call in request.calls for value in call.arguments.values()]
-        self.kept = [value for value in values if value not in ("", ".") and value in self.text]
+        self.kept = kept_values(request)
 
     def varied(self) -> str:
         starts_free = not any(self.text.startswith(value) for value in self.kept)
@@ -155,6 +160,7 @@ def offered(rng: random.Random, request: Request) -> list[Offer]:
 def request_chat(fill: Fillers, items: Sequence[Request], uses: Uses) -> Conversation:
     """One of the items as a chat, which ends with the calls or, half the time, with results and an answer."""
     request = fill.rng.choice(items)
+    request = replace(request, asked=fill.reworded(request.asked))
     asked = Wording(fill.rng, request).varied()
     turns: tuple[Turn, ...]
     if request.answer:
