@@ -114,7 +114,9 @@ class Download:
         fetched_bytes = yield from self._transfer(replace(manifest, files=wanted), stop)
         for file in wanted:
             os.replace(self.places.staging / file.name, self.places.folder / file.name)
-        shutil.rmtree(self.places.staging, ignore_errors=True)
+        if _read_staged(self.places.staging) is None:
+            # Else a newer commit grows there.
+            shutil.rmtree(self.places.staging, ignore_errors=True)
         return fetched_bytes
 
     def _fetch(self, stop: Event) -> Iterator[DownloadEvent]:
@@ -165,7 +167,7 @@ class Download:
             if stop.is_set():
                 raise StoppedError
             if self._staged_bytes(file) < file.num_bytes:
-                adopt(self.access, self.places, manifest.commit, file)
+                adopt(self.access, self.places, manifest.commit, file, stop)
         missing = [file for file in manifest.files if size_on_disk(self.places.staging / file.name) != file.num_bytes]
         transfer = Transfer(self.access, manifest, self.places.staging, self.rules, stop)
         try:

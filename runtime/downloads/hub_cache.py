@@ -7,18 +7,23 @@ import os
 import shutil
 from contextlib import suppress
 from pathlib import Path
+from threading import Event
 
 from runtime.downloads.hub import HubAccess
 from runtime.downloads.manifest import RemoteFile
 from runtime.downloads.places import ModelPlaces, size_on_disk
+from runtime.downloads.retry import StoppedError
 
 _READ_BYTES = 1 << 20
 
 
-def adopt(access: HubAccess, places: ModelPlaces, commit: str, file: RemoteFile) -> bool:
-    """Put `file` into the staging folder if its bytes lie elsewhere. False: they must be fetched."""
+def adopt(access: HubAccess, places: ModelPlaces, commit: str, file: RemoteFile, stop: Event) -> bool:
+    """Put `file` into the staging folder if its bytes lie elsewhere. False: they must be fetched.
+
+    Reading takes its time: raises StoppedError when `stop` is set meanwhile.
+    """
     for found in _candidates(access, places, commit, file):
-        if size_on_disk(found) != file.num_bytes or digest_of(found, file) != file.expected_digest:
+        if size_on_disk(found) != file.num_bytes or _digest_of(found, file, stop) != file.expected_digest:
             continue
         target = places.staging / file.name
         target.unlink(missing_ok=True)
@@ -38,11 +43,13 @@ def adopt(access: HubAccess, places: ModelPlaces, commit: str, file: RemoteFile)
     return False
 
 
-def digest_of(path: Path, file: RemoteFile) -> str:
+def _digest_of(path: Path, file: RemoteFile, stop: Event) -> str:
     """The digest of what lies at `path`, of the kind that is known of `file`. Raises OSError."""
     content = file.new_hash()
     with path.open("rb") as stream:
         while data := stream.read(_READ_BYTES):
+            if stop.is_set():
+                raise StoppedError
             content.update(data)
     return content.hexdigest()
 

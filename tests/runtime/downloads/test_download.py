@@ -289,6 +289,26 @@ def test_new_commit_fetches_only_what_changed(pulling: Pulling) -> None:
     assert not pulling.places.replaced.exists()
 
 
+def test_damaged_file_is_mended_beside_a_newer_commit_that_was_begun(pulling: Pulling) -> None:
+    pulling.pull()
+    old_config = pulling.repository.files["config.json"]
+    pulling.repository.commit, pulling.repository.files["config.json"] = "f" * 40, old_config + b" "
+    pulling.hub.faults["config.json"] = Fault(statuses=(404,) * 9)
+    with pytest.raises(DownloadError):
+        pulling.pull()
+    assert pulling.places.state() == "complete", "the old one still is"
+    (pulling.places.folder / SHARD).unlink()
+    assert pulling.places.state() == "partial"
+    pulling.hub.faults.clear()
+    pulling.repository.commit, pulling.repository.files["config.json"] = COMMIT, old_config
+    pulling.hub.requests.clear()
+    pulling.pull()
+    assert pulling.places.state() == "complete"
+    assert (pulling.places.folder / SHARD).read_bytes() == pulling.repository.files[SHARD]
+    assert {request.path.rsplit("/", 1)[1] for request in pulling.hub.requests} <= {SHARD}
+    assert pulling.places.staging.exists()
+
+
 def test_begun_commit_is_finished_first(pulling: Pulling) -> None:
     pulling.hub.faults[SHARD] = Fault(statuses=(404,))
     with pytest.raises(DownloadError):
