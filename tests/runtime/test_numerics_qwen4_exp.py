@@ -6,9 +6,16 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch import Tensor
 
-from tests.support.agreement import BOUND, assert_agrees, clear_text
+from tests.support.agreement import (
+    BOUND,
+    Reference,
+    assert_agrees,
+    assert_agrees_with_fp32,
+    assert_is_exact,
+    clear_text,
+    reference_of,
+)
 from tests.support.decoder_runs import DecoderRun
 from tests.support.tiny_models import (
     CONFIGS,
@@ -28,13 +35,14 @@ LENGTHS = (1, 2, 17, 68, 300)
 
 @dataclass(frozen=True)
 class Case:
-    """One model, saved, and its reference on one text per length."""
+    """One model, saved, run as chat does and in the check mode, and its reference on one text per length."""
 
     run: DecoderRun
+    exact_run: DecoderRun
     texts: list[list[int]]
-    references: list[Tensor]
+    references: list[Reference]
 
-    def pairs(self) -> Iterator[tuple[list[int], Tensor]]:
+    def pairs(self) -> Iterator[tuple[list[int], Reference]]:
         return zip(self.texts, self.references, strict=True)
 
 
@@ -48,21 +56,24 @@ def make_case(name: str, folder: Path) -> Case:
     model = random_model(config, seed=len(name))
     if name == "strong_decay":
         strengthen_decay(model)
-    run = DecoderRun(save_plain(model, folder))
+    save_plain(model, folder)
     texts = [clear_text(model, length) for length in LENGTHS]
-    return Case(run, texts, [reference_logits(model, text) for text in texts])
+    references = [reference_of(model, text) for text in texts]
+    return Case(DecoderRun(folder), DecoderRun(folder, residual_dtype=torch.float64), texts, references)
 
 
 @pytest.mark.parametrize("chunk_tokens", [1, 3, 7, 64, 1000])
 def test_prefill(case: Case, chunk_tokens: int) -> None:
     for text, reference in case.pairs():
         if chunk_tokens > 3 or len(text) < 100:
-            assert_agrees(case.run.in_chunks(text, chunk_tokens), reference)
+            assert_agrees_with_fp32(case.run.in_chunks(text, chunk_tokens), reference)
+            assert_is_exact(case.exact_run.in_chunks(text, chunk_tokens), reference)
 
 
 def test_token_by_token_decode(case: Case) -> None:
     for text, reference in case.pairs():
-        assert_agrees(case.run.by_decode(text[:150]), reference[:150])
+        assert_agrees_with_fp32(case.run.by_decode(text[:150]), reference.until(150))
+        assert_is_exact(case.exact_run.by_decode(text[:150]), reference.until(150))
 
 
 def test_decode_after_prefill_of_several_sequences_in_one_step(case: Case) -> None:

@@ -49,6 +49,11 @@ class Reference:
         """len of the text if there is none."""
         return min(self.near_ties, default=len(self.tokens))
 
+    def until(self, num_tokens: int) -> "Reference":
+        """Of the text's first tokens."""
+        near_ties = tuple(position for position in self.near_ties if position < num_tokens)
+        return Reference(self.tokens[:num_tokens], self.logits[:num_tokens], self.exact[:num_tokens], near_ties)
+
 
 def reference_of(model: Any, tokens: list[int]) -> Reference:
     """Both runs of a model over a text."""
