@@ -36,13 +36,16 @@ SHOTS = (
 
 
 def originals(folder: Path) -> list[Original]:
-    """Questions of chats, of recall for each owner of a fact, and requests for tools; the same text may come twice."""
-    chats = [block.questions for topic in Handwritten(folder).topics for block in topic]
-    recalled = [kind.questions(owner) for kind in KINDS for owner in kind.owners]
-    requests = read_requests(folder / "requests.txt")
-    spoken = [Original(text, group) for group, texts in enumerate([*chats, *recalled]) for text in texts]
-    first = len(chats) + len(recalled)
-    return spoken + [Original(r.asked, first + number, kept_values(r)) for number, r in enumerate(requests)]
+    """Questions of chats, fixed or about a word of a list; of recall, for each owner of a fact; requests for tools.
+
+    The same text may come twice, in groups with different answers.
+    """
+    handwritten = Handwritten(folder)
+    groups = [((), block.questions) for topic in handwritten.topics for block in topic]
+    groups += [((word,), questions) for word, questions in handwritten.composer.groups()]
+    groups += [((), kind.questions(owner)) for kind in KINDS for owner in kind.owners]
+    groups += [(kept_values(request), (request.asked,)) for request in read_requests(folder / "requests.txt")]
+    return [Original(text, group, kept) for group, (kept, texts) in enumerate(groups) for text in texts]
 
 
 def chat_turn(original: str) -> str:

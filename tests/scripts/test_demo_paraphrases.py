@@ -42,20 +42,21 @@ ACCEPTED = (
     ("how do i stop procrastinating", "How can I stop putting things off?"),
     ("what does f5 do", "What happens if I press F5?"),
     ("what is the capital of France", "Which city is France's capital city?"),
-    ("why is overlap off", "Why is the overlap turned off?"),
+    ("is gguf supported", "Are GGUF files supported?"),
     ("what is photosynthesis", "Can you tell me how photosynthesis works?"),
     ("which model formats are supported", "Which formats of models can Hotslot read?"),
     ("what is my sister called", "What's the name of my sister?"),
-    ("how do i learn to swim", "What is the best way to learn swimming?"),
+    ("are you a robot", "Do you happen to be a robot?"),
     ("i feel so tired today", "I am feeling really tired today."),
     ("Which columns does data/customers.csv have?", "What are the columns in data/customers.csv?"),
 )
 REFUSED = (
-    ("what do the arrow keys do", "What do the keys do?", "nearer to another"),
+    ("why is overlap off", "How is overlap turned off?", "nearer to another"),
     ("what does f5 do", "What does F4 do?", "known"),
     ("what does f5 do", "What happens when F6 is pressed?", "name"),
     ("what is the capital of France", "What is the capital city of the country?", "name"),
     ("what is the capital of France", "Which city is the capital of Germany?", "known"),
+    ("how do i cook rice", "How would I cook some pasta?", "argument"),
     ("why is overlap off", "Why is my overlap off?", "person"),
     ("why is overlap off", "Why is the overlap on?", "flipped"),
     ("does overlap change the answer", "Does overlap not change the answer?", "flipped"),
@@ -165,6 +166,27 @@ def test_hand_written_chats_ask_in_other_words_but_for_held_out_originals():
     held_out = [block for topic in plain.topics for block in topic if all(map(is_held_out, block.questions))]
     assert held_out
     assert not any("so it was put" in texts.asked(rng, block) for block in held_out for _ in range(5))
+
+
+def test_composed_questions_are_asked_in_other_words_about_the_same_word(known):
+    plain = Handwritten(TEXT)
+    book = marked(plain.composer.questions())
+    texts, rng = Handwritten(TEXT, book), random.Random(2)
+    asked = [texts.composed(rng)[0] for _ in range(500)]
+    assert 100 < sum("so it was put" in question for question in asked) < 240
+    word, questions = next(group for group in plain.composer.groups() if group[0] in known.kept[group[1][0]])
+    assert known.fault(questions[0], questions[0].replace(word, "something")) == "argument"
+
+
+def test_evaluation_asks_held_out_wordings_with_their_answers():
+    plain = Handwritten(TEXT)
+    assert plain.held_out_wordings() == []
+    block = next(b for b in plain.hotslot if any(map(is_held_out, b.questions)))
+    book = marked(block.questions)
+    held_out = Handwritten(TEXT, book).held_out_wordings()
+    assert held_out
+    assert set(held_out) == {(MARK, block.answers)}
+    assert len(held_out) < len(block.questions)
 
 
 def test_recall_asks_in_other_words():

@@ -291,7 +291,17 @@ class Handwritten:
         while True:
             question, answer = self.composer.exchange(rng)
             if normalised(question) not in self.fixed:
-                return varied(rng, question), answer
+                return varied(rng, self.rewordings.draw(rng, question)), answer
+
+    def held_out_wordings(self) -> list[tuple[str, tuple[str, ...]]]:
+        """Of questions about facts and the application: wordings that are never drawn, and the answers."""
+        blocks = [block for topic in self.topics for block in topic if id(block) in self.taught]
+        return [
+            (wording, block.answers)
+            for block in blocks
+            for question in block.questions
+            for wording in self.rewordings.held_out(question)
+        ]
 
     def chat(self, rng: random.Random) -> Conversation:
         turns: tuple[Turn, ...] = ()

@@ -10,7 +10,7 @@ import numpy as np
 
 from demo.data.filters import PERSONA
 from demo.data.handwritten import normalised
-from demo.data.passages import ASKING, COMMON, STEM
+from demo.data.passages import ASKING, COMMON
 from demo.data.requests import IMPERATIVES, QUESTION_WORDS
 from demo.listing import listed
 
@@ -18,6 +18,7 @@ FEWEST_WORDS, MOST_WORDS = 2, 24
 # These tell how somebody asks, not what about.
 EMPTY = COMMON | ASKING | frozenset(listed("happen happens press mean means way best thing things could would should"))
 APP = "hotslot"
+STEM = 6
 KEPT_WEIGHT = 0.25  # of the rarities of a question's words
 DROPPED_SHARE = 0.3
 MOST_PER_ORIGINAL = 16
@@ -72,7 +73,13 @@ def kind_of(text: str) -> str:
 def content(text: str) -> frozenset[str]:
     """The beginnings of its content words, and its numbers, with the letters before them ("f5")."""
     found = re.findall(r"[a-z]*\d+|[a-z]+", text.lower())
-    return frozenset(w[:STEM] for w in found if (len(w) > 2 or w[-1].isdigit()) and w not in EMPTY)
+    return frozenset(stem_of(w) for w in found if (len(w) > 2 or w[-1].isdigit()) and w not in EMPTY)
+
+
+def stem_of(word: str) -> str:
+    """The same for "swim" and "swimming"."""
+    bare = re.sub(r"(?<=\w{3})(ing|ed|es|s)$", "", word)
+    return (bare if bare == word else re.sub(r"([a-z])\1$", r"\1", bare))[:STEM]
 
 
 def numbers(text: str) -> set[str]:
@@ -171,7 +178,7 @@ class KnownQuestions:
         if len(now - said) > max(3, len(said) + 1):
             return "content new"
         own, other = self.nearest(text, self.groups[original])
-        return "nearer to another" if other > own or other == own < 1 else None
+        return "nearer to another" if other > own or (other == own and now != said) else None
 
     def nearest(self, text: str, groups: set[int]) -> tuple[float, float]:
         """Shared part of the rarities of all words, at the nearest question of these groups and of all others."""

@@ -28,6 +28,10 @@ class Rewordings:
             return original
         return rng.choice(others)
 
+    def held_out(self, original: str) -> tuple[str, ...]:
+        """What training never draws."""
+        return self.wordings.get(original, ()) if is_held_out(original) else ()
+
 
 AS_WRITTEN = Rewordings()
 
