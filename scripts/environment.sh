@@ -5,6 +5,7 @@
 REPO=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd)
 VENV=$REPO/.venv
 TORCH_CPU_RELEASE=2.13.0
+TRITON_RELEASE=3.6.0 # the oldest that the kernels run on, so that the tests know of it
 
 die() {
     printf 'hotslot: %s\n' "$*" >&2
@@ -76,6 +77,9 @@ ensure_environment() {
                 die "could not make $VENV; on Debian and Ubuntu, install python3-venv and run this again"
         fi
         install_torch
+        if [ "$extra" = dev ] && ! has_nvidia_gpu; then
+            pip_install "triton==$TRITON_RELEASE"
+        fi
         pip_install --editable "$REPO${extra:+[$extra]}"
         printf '%s\n' "$wanted" >"$stamp"
     fi

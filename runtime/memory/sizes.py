@@ -3,7 +3,7 @@
 from runtime.record import RecordLayout
 from runtime.spec import PAGE_TOKENS, ModelSpec
 
-QUERY_TILE = 64
+QUERY_TILE = 32
 """Queries of attention whose scores exist at once."""
 DEVICE_QUERY_TILE = 16
 """The same on a GPU, where what they take is slots'."""

@@ -9,7 +9,7 @@ from itertools import groupby
 import torch
 from torch import Tensor
 
-QUERY_TILE = 64
+QUERY_TILE = 32
 """Queries whose scores are held at once."""
 DEVICE_QUERY_TILE = 16
 """The same on a GPU: scores of a long context take memory that slots could have."""
