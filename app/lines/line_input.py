@@ -7,16 +7,14 @@ import asyncio
 import os
 import sys
 import termios
-import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any, BinaryIO, TypeVar
+from typing import Any, BinaryIO
 
 from app.chat.attachments import decode_text
 from app.errors import HotslotError
-
-Result = TypeVar("Result")
+from app.threads import in_thread
 
 PROMPT, MORE_PROMPT = "> ", ". "
 
@@ -46,7 +44,7 @@ class LineInput:
             return self._typed_ahead.popleft()
         lines: list[str] = []
         while not self._is_ended:
-            line = await in_daemon_thread(lambda: self._read_line(MORE_PROMPT if lines else PROMPT))
+            line = await in_thread(lambda _: self._read_line(MORE_PROMPT if lines else PROMPT))
             if line is None:
                 self._is_ended = True
                 break
@@ -157,29 +155,3 @@ class LineInput:
             if mode is not None:
                 with suppress(termios.error):
                     termios.tcsetattr(self._stdin.fileno(), termios.TCSADRAIN, mode)
-
-
-async def in_daemon_thread(call: Callable[[], Result]) -> Result:
-    """Run a call that may wait for ever, such as for a key: the program can end without it."""
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[Result] = loop.create_future()
-
-    def settle(result: Result | None, error: BaseException | None) -> None:
-        if future.done():
-            return
-        if error is not None:
-            future.set_exception(error)
-        else:
-            future.set_result(result)  # type: ignore[arg-type]
-
-    def run() -> None:
-        result, failure = None, None
-        try:
-            result = call()
-        except BaseException as error:
-            failure = error
-        with suppress(RuntimeError):  # The loop has ended and no longer cares.
-            loop.call_soon_threadsafe(settle, result, failure)
-
-    threading.Thread(target=run, name="line-input", daemon=True).start()
-    return await future

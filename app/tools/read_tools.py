@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from app.sanitize import clean_line
+from app.threads import in_thread
 from app.tools.file_text import MAX_BYTES, decode, read_bytes, read_text
 from app.tools.folders import AllowedFolders, Place
 from app.tools.registry import Arguments, Scope, Tool, ToolError, text_schema
-from app.tools.threads import in_thread
 
 READ_FILE = text_schema("read_file", "Read a text file and return its contents.", path="Path of the file")
 LIST_FILES = text_schema(

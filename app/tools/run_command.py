@@ -23,13 +23,13 @@ from typing import Any
 import psutil
 
 from app.environment import command_variables
+from app.threads import in_thread
 from app.tools import command_guard
 from app.tools.command_guard import can_confine
 from app.tools.command_line import CommandLine, parse_command
 from app.tools.folders import AllowedFolders
 from app.tools.own_process import hide_own_memory
 from app.tools.registry import Arguments, Scope, Tool, ToolError, text_schema
-from app.tools.threads import in_thread
 
 RUN_COMMAND = text_schema("run_command", "Run a shell command and return its output.", command="The command line")
 SHELL = "shell"

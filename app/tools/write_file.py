@@ -12,10 +12,10 @@ import secrets
 from contextlib import suppress
 from dataclasses import dataclass
 
+from app.threads import in_thread
 from app.tools.file_text import MAX_BYTES, decode, read_bytes
 from app.tools.folders import AllowedFolders, MissingFileError, Place
 from app.tools.registry import Arguments, Scope, Tool, ToolError, text_schema
-from app.tools.threads import in_thread
 
 WRITE_FILE = text_schema(
     "write_file",

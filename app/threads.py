@@ -1,8 +1,9 @@
-"""Blocking work of a tool in a thread of its own, which is told when nobody waits for it any more."""
+"""Blocking work in a thread of its own, which is told when nobody waits for it any more."""
 
 import asyncio
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TypeVar
 
 Result = TypeVar("Result")
@@ -11,7 +12,7 @@ Result = TypeVar("Result")
 async def in_thread(work: Callable[[threading.Event], Result]) -> Result:
     """What `work` returns. It gets an event that is set on cancelling, and should look at it now and then.
 
-    The thread is a daemon: no exit ever waits for a disk that hangs.
+    The thread is a daemon: no exit ever waits for a disk that hangs, or for a key.
     """
     loop = asyncio.get_running_loop()
     future: asyncio.Future[Result] = loop.create_future()
@@ -31,11 +32,10 @@ async def in_thread(work: Callable[[threading.Event], Result]) -> Result:
             result = work(is_cancelled)
         except BaseException as error:
             failure = error
-        # A loop that has ended no longer cares.
-        if not loop.is_closed():
+        with suppress(RuntimeError):  # The loop has ended and no longer cares.
             loop.call_soon_threadsafe(settle, result, failure)
 
-    threading.Thread(target=run, name="tool", daemon=True).start()
+    threading.Thread(target=run, name="blocking-work", daemon=True).start()
     try:
         return await future
     finally:
