@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import AsyncGenerator, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Protocol, TypeVar
 
@@ -76,8 +77,9 @@ def is_last(event: RequestEvent) -> bool:
 class LocalEngine:
     """`Engine` in a process of its own on this machine."""
 
-    def __init__(self, log_path: Path | None = None) -> None:
-        self._log_path = log_path
+    def __init__(self, log_path: Path | None = None, cache_dir: Path | None = None) -> None:
+        """Without `cache_dir` the engine keeps nothing from one start to the next."""
+        self._log_path, self._cache_dir = log_path, cache_dir
         self.on_stats: StatsCallback | None = None
         self._client: EngineClient | None = None
 
@@ -89,6 +91,7 @@ class LocalEngine:
         """Load a model in a new process, ending the old one first."""
         await self.close()
         loop = asyncio.get_running_loop()
+        options = replace(options, cache_dir=self._cache_dir)
         client = EngineClient(options, self._log_path, lambda stats: _call_on_loop(loop, self._pass_stats, stats))
         self._client = client
 

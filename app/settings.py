@@ -106,6 +106,15 @@ class Settings:
         default="",
         metadata=_about("engine", "VRAM limit", "Like 16GiB; on CPU it limits the expert slots", is_size=True),
     )
+    ram: str = field(
+        default="",
+        metadata=_about(
+            "engine",
+            "RAM limit",
+            "Like 32GiB: plan as if there were so much main memory; otherwise what is free",
+            is_size=True,
+        ),
+    )
     slots: int | None = field(
         default=None, metadata=_about("engine", "Expert slots", "Exactly this many; otherwise as many as fit", 1)
     )
@@ -129,6 +138,7 @@ class Settings:
             policy=self.policy,
             overlap=self.overlap,
             vram_bytes=parse_size(self.vram) if self.vram else None,
+            ram_bytes=parse_size(self.ram) if self.ram else None,
             num_slots=self.slots,
             context_tokens=self.context,
             side_call_share=self.side_call_share,

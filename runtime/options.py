@@ -39,6 +39,10 @@ class EngineOptions:
     overlap: bool = True
     vram_bytes: int | None = None
     """Limit of what the engine may hold on the device; on CPU it stands in for VRAM so that slots are scarce."""
+    ram_bytes: int | None = None
+    """Plan as if the machine had this much main memory; None: what is free."""
+    cache_dir: Path | None = None
+    """Where what can be made again may be kept, such as a model's record file; None: nothing is kept."""
     num_slots: int | None = None
     """Exact number of expert slots, instead of what fits."""
     context_tokens: int | None = None

@@ -130,7 +130,7 @@ async def _ask(
     trace_path: Path | None,
     is_json: bool,
 ) -> int:
-    engine = LocalEngine(context.locations.engine_log_file)
+    engine = LocalEngine(context.locations.engine_log_file, context.locations.cache_dir)
     session = ChatSession(engine, Store.in_memory(), context.settings, model_path, toolbox=toolbox)
     offer_asides(toolbox, session)
     offer_document_search(toolbox, session)

@@ -55,7 +55,7 @@ async def _chat(context: CommandContext, arguments: argparse.Namespace, store: S
     settings = context.settings
     if arguments.root:
         settings = replace(settings, tool_folders=os.pathsep.join(arguments.root))
-    engine = LocalEngine(context.locations.engine_log_file)
+    engine = LocalEngine(context.locations.engine_log_file, context.locations.cache_dir)
     session = ChatSession(engine, store, settings, model_path, names_chats=not store.is_in_memory)
     toolset = ToolSet(session, store, tool_rules(arguments))
     lines = LineInput(context.console.notice)

@@ -88,6 +88,9 @@ def add_memory_options(parser: "argparse.ArgumentParser | argparse._ArgumentGrou
     parser.add_argument(
         "--vram", type=parse_size_option, metavar="SIZE", default=argparse.SUPPRESS, help=_FIELDS["vram"].info.help
     )
+    parser.add_argument(
+        "--ram", type=parse_size_option, metavar="SIZE", default=argparse.SUPPRESS, help=_FIELDS["ram"].info.help
+    )
     _add_setting(parser, "context", "N")
     parser.add_argument(
         "--device", choices=("cpu", "cuda"), default=argparse.SUPPRESS, help=_FIELDS["device"].info.help

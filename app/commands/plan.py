@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from app.commands.context import CommandContext
-from app.commands.options import add_memory_options, parse_size_option
+from app.commands.options import add_memory_options
 from app.console import format_bytes
 from app.errors import ModelNameError
 from app.library import find_remote
-from runtime.options import EngineOptions, parse_size
+from runtime.options import EngineOptions
 from runtime.spec import ModelSpec
 
 if TYPE_CHECKING:
@@ -26,7 +26,6 @@ def add_parser(commands: Any) -> None:
         default=argparse.SUPPRESS,
         help="'demo', a name in the models folder or the catalogue, or a model folder",
     )
-    parser.add_argument("--ram", type=parse_size_option, metavar="SIZE", help="plan for a machine with this much RAM")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     add_memory_options(parser)
     parser.set_defaults(run=run)
@@ -39,7 +38,7 @@ def run(context: CommandContext, arguments: argparse.Namespace) -> int:
     context.tell_settings_notice()
     folder, spec, notice = _model(context)
     options = context.settings.engine_options(folder)
-    budget = plan(spec, _machine(options, arguments.ram), options)
+    budget = plan(spec, _machine(options), options)
     if notice is not None:
         context.console.notice(notice)
     if arguments.json:
@@ -69,7 +68,7 @@ def _model(context: CommandContext) -> tuple[Path, ModelSpec, str | None]:
     return folder, checkpoint.spec, checkpoint.notice
 
 
-def _machine(options: EngineOptions, ram: str | None) -> "Machine":
+def _machine(options: EngineOptions) -> "Machine":
     """This machine, or the one that --device cuda, --vram and --ram describe. A CPU engine's own size is measured."""
     from runtime.client import child_environment
     from runtime.memory.probe import probe_machine
@@ -84,9 +83,10 @@ def _machine(options: EngineOptions, ram: str | None) -> "Machine":
     if machine.device == "cpu":
         held, mapped = measure_process_base(child_environment())
         machine = replace(machine, process_base_bytes=held, library_bytes=mapped)
-    if ram is None:
+    if options.ram_bytes is None:
         return machine
-    return replace(machine, ram_total_bytes=parse_size(ram), ram_available_bytes=parse_size(ram))
+    # More than this machine has can be planned for, too.
+    return replace(machine, ram_total_bytes=options.ram_bytes, ram_available_bytes=options.ram_bytes)
 
 
 def _to_json(budget: "BudgetPlan") -> dict[str, Any]:

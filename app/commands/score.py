@@ -63,7 +63,7 @@ def run(context: CommandContext, arguments: argparse.Namespace) -> int:
 
 
 async def _score(context: CommandContext, options: EngineOptions, request: Score) -> Scored:
-    engine = LocalEngine(context.locations.engine_log_file)
+    engine = LocalEngine(context.locations.engine_log_file, context.locations.cache_dir)
 
     estimate = LoadEstimate()
 

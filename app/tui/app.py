@@ -114,7 +114,11 @@ def run_tui(
         store = Store.in_memory()
         notices = (*notices, f"{error} This chat is not saved.")
     session = ChatSession(
-        engine or LocalEngine(locations.engine_log_file), store, settings, model_path, names_chats=True
+        engine or LocalEngine(locations.engine_log_file, locations.cache_dir),
+        store,
+        settings,
+        model_path,
+        names_chats=True,
     )
     app = HotslotApp(session, store, locations, notices)
     try:

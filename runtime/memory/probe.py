@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+import sys
 
 import psutil
 
@@ -33,11 +34,12 @@ def probe_machine(
             "there is no NVIDIA GPU that can be used; set --device cpu, or check the driver with nvidia-smi"
         )
     memory = psutil.virtual_memory()
+    total_bytes = min(_limited(int(memory.total)), options.ram_bytes or sys.maxsize)
     return Machine(
         device="cpu" if vram_free_bytes is None else "cuda",
         vram_free_bytes=vram_free_bytes,
-        ram_total_bytes=_limited(int(memory.total)),
-        ram_available_bytes=min(int(memory.available), _limited(int(memory.total))),
+        ram_total_bytes=total_bytes,
+        ram_available_bytes=min(int(memory.available), total_bytes),
         num_cores=count_cores(),
         process_base_bytes=process_base_bytes,
         library_bytes=library_bytes,

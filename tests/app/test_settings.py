@@ -204,6 +204,7 @@ def test_engine_options() -> None:
         Path("/m"), "cpu", "fp32", policy="lru", overlap=False, vram_bytes=2**31, num_slots=8, context_tokens=100
     )
     assert Settings(side_call_share=0.2).engine_options(Path("/m")).side_call_share == 0.2
+    assert Settings(ram="8GiB").engine_options(Path("/m")).ram_bytes == 8 * 2**30
 
 
 @pytest.mark.parametrize("share", [0.0, 1.0, -0.1])

@@ -25,3 +25,11 @@ def test_cuda_needs_a_gpu() -> None:
             probe_machine(options)
     else:
         assert (probe_machine(options).vram_free_bytes or 0) > 0
+
+
+def test_a_ram_limit_makes_the_machine_smaller_and_never_larger() -> None:
+    machine = probe_machine(EngineOptions(Path("model"), device="cpu"))
+    limited = probe_machine(EngineOptions(Path("model"), device="cpu", ram_bytes=1 << 20))
+    assert (limited.ram_total_bytes, limited.ram_available_bytes) == (1 << 20, 1 << 20)
+    more = probe_machine(EngineOptions(Path("model"), device="cpu", ram_bytes=machine.ram_total_bytes * 2))
+    assert more.ram_total_bytes == machine.ram_total_bytes
