@@ -13,6 +13,7 @@ from runtime.errors import EngineError, HotslotError, RequestError
 from runtime.execute.counting import TokenCounting
 from runtime.execute.failures import failure, one_line
 from runtime.execute.load import LoadedModel, load_model
+from runtime.execute.opened_model import OpenModel, open_folder
 from runtime.execute.placement import Placement
 from runtime.execute.work import Work
 from runtime.protocol import (
@@ -44,10 +45,15 @@ class Engine:
     `send` is called from a thread of its own, too, for tokens that are counted while something runs.
     """
 
-    def __init__(self, send: Callable[[Event], None], placement: Placement | None = None) -> None:
-        """`placement` overrides the device's own number formats and path."""
+    def __init__(
+        self,
+        send: Callable[[Event], None],
+        placement: Placement | None = None,
+        open_model: OpenModel = open_folder,
+    ) -> None:
+        """`placement` overrides the device's own number formats and path, `open_model` what a model's path means."""
         self._send = send
-        self._placement = placement
+        self._placement, self._open_model = placement, open_model
         self._base_bytes = resident_bytes(), library_bytes()
         self._model: LoadedModel | None = None
         self._work: dict[str, Work] = {}
@@ -89,7 +95,7 @@ class Engine:
         try:
             if self._model is not None:
                 raise EngineError("This engine has a model already; start another one.")
-            self._model = load_model(command.options, self._base_bytes, self._send, self._placement)
+            self._model = load_model(command.options, self._base_bytes, self._send, self._placement, self._open_model)
         except HotslotError as error:
             self._send(LoadFailed(str(error), type(error).__name__))
         except Exception as error:

@@ -6,17 +6,13 @@ Nothing large is allocated before the plan fits. Owns the order of loading; each
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
 
 import torch
 
 from runtime.cache.page_pool import PagePool
 from runtime.cache.sequence_cache import SequenceCache
 from runtime.cache.state_pool import StatePool
-from runtime.checkpoint.expert_source import ExpertSource
-from runtime.checkpoint.facts import Checkpoint, open_checkpoint
-from runtime.checkpoint.tensors import TensorSource
 from runtime.errors import UsageError
 from runtime.execute import overlap
 from runtime.execute.admission import Admission
@@ -24,9 +20,9 @@ from runtime.execute.device_memory import CudaMemory, Memory, PlannedMemory, sta
 from runtime.execute.device_path import DevicePath, build_device_path, build_experts
 from runtime.execute.forward import Forward
 from runtime.execute.loaded_model import LoadedModel
+from runtime.execute.opened_model import OpenedModel, OpenModel, open_folder
 from runtime.execute.placement import Placement
 from runtime.execute.progress import LoadProgress
-from runtime.execute.sampling_defaults import read_sampling_defaults
 from runtime.execute.threads import ThreadPlan
 from runtime.execute.tracing import Tracing
 from runtime.execute.warm_up import grow_heap, warm_up
@@ -39,15 +35,11 @@ from runtime.memory.budget import plan
 from runtime.memory.budget_plan import BudgetPlan, Machine
 from runtime.memory.probe import probe_machine
 from runtime.memory.sizes import LOGITS_TILE_BYTES, scores_bytes
-from runtime.options import EngineOptions, SamplingOptions
+from runtime.options import EngineOptions
 from runtime.protocol import Event
-from runtime.record import RecordLayout
 from runtime.schedule.scheduler import Scheduler
 from runtime.spec import ModelSpec
 from runtime.telemetry.meter import Meter
-from runtime.text.chat_template import ChatTemplate
-from runtime.text.tokenizer import FILE_NAME as TOKENIZER_FILE
-from runtime.text.tokenizer import Tokenizer
 
 END_OF_TURN = "<|im_end|>"
 _CPU_CHUNK_TARGET_S = 0.15
@@ -61,24 +53,28 @@ def load_model(
     base_bytes: tuple[int, int],
     send: Callable[[Event], None],
     placement: Placement | None = None,
+    open_model: OpenModel = open_folder,
 ) -> LoadedModel:
     """Load the options' model. `base_bytes` are what this process held before, and what of it is mapped from libraries.
 
-    `placement` overrides the device's own. Raises CheckpointError for a folder that can't be used, BudgetError for a
-    machine it does not fit, UsageError for options that no model could be loaded with.
+    `placement` overrides the device's own; `open_model` says what a model's path means. Raises CheckpointError for a
+    folder that can't be used, BudgetError for a machine it does not fit, UsageError for options that no model could be
+    loaded with.
     """
     started_s = time.monotonic()
     _check(options)
     progress = LoadProgress(send)
-    folder = _open_folder(options.model_path, progress)
-    spec = folder.checkpoint.spec
+    progress.report("opening", 0, 1)
+    folder = open_model(options.model_path)
+    progress.report("opening", 1, 1)
+    spec = folder.spec
     machine, notice = _usable_machine(options, base_bytes)
     budget = plan(spec, machine, options).require()
     context_bytes = start_cuda(machine.vram_free_bytes) if machine.device == "cuda" else 0
     placement = placement or Placement.of(machine.device, options)
     threads = ThreadPlan.build(spec, machine.num_cores, options.num_threads)
     torch.set_num_threads(threads.prefill)
-    decoder, experts = _Weights(folder.checkpoint, budget, options, progress, placement).load()
+    decoder, experts = _Weights(folder, budget, options, progress, placement).load()
     device = placement.device
     pages = PagePool(spec, budget.num_pages, device, placement.kv)
     states = StatePool(spec, budget.num_state_rows, device)
@@ -98,8 +94,8 @@ def load_model(
     if device.type == "cuda":
         memory = CudaMemory(budget.limit_bytes, context_bytes)
     load_s = time.monotonic() - started_s
-    if folder.checkpoint.notice is not None:
-        _logger.warning("%s", folder.checkpoint.notice)
+    if folder.notice is not None:
+        _logger.warning("%s", folder.notice)
     _logger.info("loaded %s in %.2f s, %d slots", spec.name, load_s, budget.num_slots)
     return LoadedModel(
         spec=spec,
@@ -109,7 +105,7 @@ def load_model(
         forward=forward,
         experts=experts,
         scheduler=_scheduler(budget, options),
-        admission=folder.admission(budget.context_tokens),
+        admission=_admission(folder, budget.context_tokens),
         memory=memory,
         overlap=decision,
         tokenizer=folder.tokenizer,
@@ -118,7 +114,7 @@ def load_model(
         load_s=load_s,
         meter=Meter(),
         tracing=Tracing(spec, experts, decode_steps),
-        notice=" ".join(filter(None, (folder.checkpoint.notice, notice))),
+        notice=" ".join(filter(None, (folder.notice, notice))),
     )
 
 
@@ -149,33 +145,13 @@ def _usable_machine(options: EngineOptions, base_bytes: tuple[int, int]) -> tupl
     return probe_machine(replace(options, device="cpu"), *base_bytes), f"{problem}. Computing on the CPU."
 
 
-@dataclass(frozen=True)
-class _Folder:
-    """What a model folder holds beside weights. No tokenizer, no template: such a model can still score ids."""
-
-    checkpoint: Checkpoint
-    tokenizer: Tokenizer | None
-    template: ChatTemplate | None
-    default_sampling: SamplingOptions
-
-    def admission(self, context_tokens: int) -> Admission:
-        """Requests end at the checkpoint's own stop ids and at the end of a chat turn."""
-        spec = self.checkpoint.spec
-        stop_ids = set(spec.eos_token_ids)
-        if self.tokenizer is not None and END_OF_TURN in self.tokenizer.special_ids:
-            stop_ids.add(self.tokenizer.special_ids[END_OF_TURN])
-        return Admission(self.tokenizer, self.template, frozenset(stop_ids), context_tokens, spec.vocab_size)
-
-
-def _open_folder(path: Path, progress: LoadProgress) -> _Folder:
-    progress.report("opening", 0, 1)
-    checkpoint = open_checkpoint(path)
-    folder = checkpoint.files.folder
-    tokenizer = Tokenizer.load(folder) if (folder / TOKENIZER_FILE).exists() else None
-    template = None if tokenizer is None else ChatTemplate.load(folder, tokenizer)
-    default_sampling = read_sampling_defaults(folder)
-    progress.report("opening", 1, 1)
-    return _Folder(checkpoint, tokenizer, template, default_sampling)
+def _admission(folder: OpenedModel, context_tokens: int) -> Admission:
+    """Requests end at the checkpoint's own stop ids and at the end of a chat turn."""
+    spec, tokenizer = folder.spec, folder.tokenizer
+    stop_ids = set(spec.eos_token_ids)
+    if tokenizer is not None and END_OF_TURN in tokenizer.special_ids:
+        stop_ids.add(tokenizer.special_ids[END_OF_TURN])
+    return Admission(tokenizer, folder.template, frozenset(stop_ids), context_tokens, spec.vocab_size)
 
 
 class _Weights:
@@ -183,14 +159,13 @@ class _Weights:
 
     def __init__(
         self,
-        checkpoint: Checkpoint,
+        folder: OpenedModel,
         budget: BudgetPlan,
         options: EngineOptions,
         progress: LoadProgress,
         placement: Placement,
     ) -> None:
-        self._checkpoint = checkpoint
-        self._source = TensorSource(checkpoint.files)
+        self._folder = folder
         self._budget = budget
         self._options = options
         self._progress = progress
@@ -198,16 +173,16 @@ class _Weights:
 
     def load(self) -> tuple[Decoder, SlotExperts | DeviceExperts]:
         decoder, experts = self._dense(), self._experts()
-        self._source.release_pages()
+        self._folder.tensors.release_pages()
         return decoder, experts
 
     def _dense(self) -> Decoder:
         total_bytes = self._budget.dense_bytes
         self._progress.report("dense", 0, total_bytes)
         decoder = Decoder.build(
-            self._checkpoint.spec,
-            self._source,
-            self._checkpoint.names,
+            self._folder.spec,
+            self._folder.tensors,
+            self._folder.names,
             self._placement.device,
             self._placement.weights,
             self._budget.is_ngram_table_mapped,
@@ -218,20 +193,17 @@ class _Weights:
         return decoder
 
     def _experts(self) -> SlotExperts | DeviceExperts:
-        spec, layouts = self._checkpoint.spec, RecordLayout.of_layers(self._checkpoint.spec)
-
         def report(done_bytes: int, total_bytes: int) -> None:
             self._progress.report("experts", done_bytes, total_bytes)
 
-        source = ExpertSource(self._source, spec, self._checkpoint.names)
-        store = PinnedStore.fill(source, layouts, spec.moe.num_experts, report)
+        store = self._folder.fill_store(report)
         self._progress.report("slots", 0, self._budget.slots_bytes)
         experts = self._in_slots(store)
         self._progress.report("slots", self._budget.slots_bytes, self._budget.slots_bytes)
         return experts
 
     def _in_slots(self, store: PinnedStore) -> SlotExperts | DeviceExperts:
-        spec, layouts = self._checkpoint.spec, store.layouts
+        spec, layouts = self._folder.spec, store.layouts
         if self._placement.decodes_on_device:
             return build_experts(spec, store, self._budget, self._options, self._placement)
         computes = {layout: ExpertCompute(layout) for layout in set(layouts)}
