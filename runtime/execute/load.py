@@ -188,6 +188,7 @@ class _Weights:
             self._budget.is_ngram_table_mapped,
             lambda done_bytes: self._progress.report("dense", min(done_bytes, total_bytes - 1), total_bytes),
             self._placement.residual_weights,
+            is_fp8=self._placement.is_dense_fp8,
         )
         self._progress.report("dense", total_bytes, total_bytes)
         return decoder

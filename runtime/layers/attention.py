@@ -38,11 +38,10 @@ class Attention:
             per_head = query.view(attention.num_heads, 2, attention.head_dim, -1)
             query, gate = (half.flatten(0, 1) for half in per_head.unbind(1))
             others.append(gate)
-        if self._indexer is not None:
-            others.append(weights.read(name("indexer.index_qk_proj")))
-        self._in_proj = weights.keep(torch.cat([query, *others]))
+        exact = [] if self._indexer is None else [weights.read(name("indexer.index_qk_proj"))]
+        self._in_proj = weights.projection([query, *others], exact)
         self._widths = self._projected_widths()
-        self._out_proj = weights.matrix(name("o_proj"))
+        self._out_proj = weights.projection([weights.read(name("o_proj"))])
         q_scale, k_scale = weights.read_norm_scale(name("q_norm")), weights.read_norm_scale(name("k_norm"))
         per_head_scales = [q_scale.expand(attention.num_heads, -1), k_scale.expand(attention.num_kv_heads, -1)]
         self._qk_scale = weights.keep(torch.cat(per_head_scales))
@@ -88,7 +87,7 @@ class Attention:
         """q [N, Hq, D] and k [N, Hkv, D] normed and rotated, v [N, Hkv, D], gate [N, Hq*D], raw index query and key."""
         attention, num_rows = self._attention, hidden.shape[0]
         num_qk = attention.num_heads + attention.num_kv_heads
-        projected = self._ops.linear(hidden, self._in_proj)
+        projected = self._ops.linear(hidden, *self._in_proj)
         qk, v, gate, index_q, index_k = projected.split(self._widths, dim=-1)
         qk = self._ops.rms_norm(qk.view(num_rows, num_qk, attention.head_dim), self._qk_scale, self._eps)
         q, k = self._ops.rotate(qk, rotary).split((attention.num_heads, attention.num_kv_heads), dim=1)
@@ -98,7 +97,7 @@ class Attention:
         """Mixer output [N, H] of attended values [N, Hq*D]."""
         if self._attention.has_output_gate:
             mixed.mul_(torch.sigmoid(gate))
-        output: Tensor = self._ops.linear(mixed, self._out_proj)
+        output: Tensor = self._ops.linear(mixed, *self._out_proj)
         return output
 
     def _projected_widths(self) -> tuple[int, ...]:

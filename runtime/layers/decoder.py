@@ -21,6 +21,7 @@ from runtime.layers.delta_net import DeltaNet
 from runtime.layers.dense_weights import DenseWeights
 from runtime.layers.moe import DecodeExperts, MoeBlock, RoutedExperts
 from runtime.layers.ngram_embedding import NgramEmbedding, row_contexts, step_contexts
+from runtime.layers.projection import Projection
 from runtime.layers.residual import ResidualStream, residual_of
 from runtime.layers.rotary import Rotary, RotaryTable
 from runtime.layers.step import DecodeRows, StepInputs
@@ -61,7 +62,9 @@ class Decoder:
         self._ops = ops or select_ops(weights.device)
         self._dtype, self._residual_dtype = weights.compute_dtype, weights.residual_compute_dtype
         self._embedding = weights.matrix(names.of_model("embed_tokens.weight"))
-        self._head = self._embedding if spec.ties_embeddings else weights.matrix(names.lm_head)
+        self._head = Projection(self._embedding)
+        if not spec.ties_embeddings:
+            self._head = weights.projection([weights.read(names.lm_head)])
         weights.source.release_pages()
         self._rotary = Rotary.of(spec.attention, weights.device)
         self._fetches_ngram_rows = False
@@ -87,16 +90,17 @@ class Decoder:
         on_kept: Callable[[int], None] = lambda num_bytes: None,
         residual_dtype: torch.dtype | None = None,
         ops: Ops | None = None,
+        is_fp8: bool = False,
     ) -> "Decoder":
         """Read and convert all dense weights, telling `on_kept` the bytes held so far; it may raise to cancel.
 
         Raises CheckpointError naming what can't be used.
         A mapped n-gram table stays in the checkpoint's file and its rows are read as they are needed.
         `residual_dtype` is that of residual streams, hyper-connections and delta nets; None: `dtype`. `ops` None: those
-        of the device.
+        of the device. `is_fp8` makes e4m3 of what loses little by it.
         """
         weights = DenseWeights(
-            source, torch.device(device), dtype, spec.norm_adds_one, on_kept, residual_dtype or dtype
+            source, torch.device(device), dtype, spec.norm_adds_one, on_kept, residual_dtype or dtype, is_fp8
         )
         return cls(spec, weights, names, is_ngram_table_mapped, ops)
 
@@ -177,7 +181,7 @@ class Decoder:
         return self._head_logits(self._final_mixer.mix(residual)[0])
 
     def _head_logits(self, hidden: Tensor) -> Tensor:
-        logits: Tensor = self._ops.linear(hidden.to(self._dtype), self._head)
+        logits: Tensor = self._ops.linear(hidden.to(self._dtype), *self._head)
         return logits.float()
 
     def _mix_tokens(

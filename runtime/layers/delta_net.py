@@ -29,11 +29,15 @@ class DeltaNet:
             return names.of_layer(layer, f"linear_attn.{part}")
 
         if self._net.is_grouped:
-            grouped = [weights.read(name(f"{part}.weight"), dtype) for part in ("in_proj_qkvz", "in_proj_ba")]
-            self._in_proj = weights.keep(_ungrouped(self._net, grouped[0], grouped[1]))
+            qkvz, ba = (weights.read(name(f"{part}.weight"), dtype) for part in ("in_proj_qkvz", "in_proj_ba"))
+            mixed, gates = _ungrouped(self._net, qkvz, ba)
         else:
-            projections = ("in_proj_qkv", "in_proj_z", "in_proj_b", "in_proj_a")
-            self._in_proj = weights.matrix(*(name(f"{part}.weight") for part in projections), dtype=dtype)
+            mixed, gates = (
+                [weights.read(name(f"in_proj_{part}.weight"), dtype) for part in parts]
+                for parts in (("qkv", "z"), ("b", "a"))
+            )
+        self._in_proj = weights.projection(mixed, gates)
+        del mixed, gates
         self._conv = weights.conv(name("conv1d.weight"))
         self._constants = DeltaNetConstants(
             decay_rate=weights.vector(name("A_log"), torch.promote_types(dtype, torch.float32)).exp_().neg_(),
@@ -43,7 +47,7 @@ class DeltaNet:
             is_sigmoid=self._net.gate_activation == "sigmoid",
             num_key_heads=self._net.num_key_heads,
         )
-        self._out_proj = weights.matrix(name("out_proj.weight"))
+        self._out_proj = weights.projection([weights.read(name("out_proj.weight"))])
 
     def forward(self, hidden: Tensor, step: StepInputs, states: StatePool) -> Tensor:
         """Mixer output [N, H] for hidden [N, H]; moves each segment's recurrent and convolution state on.
@@ -73,12 +77,12 @@ class DeltaNet:
         """What the convolution reads [N, C], the raw output gate [N, Hv*dv], write gate and decay gate [N, Hv]."""
         net = self._net
         widths = (net.conv_channels, net.num_value_heads * net.value_dim, net.num_value_heads, net.num_value_heads)
-        mixed, gate, write, decay = self._ops.linear(hidden, self._in_proj).split(widths, dim=-1)
+        mixed, gate, write, decay = self._ops.linear(hidden, *self._in_proj).split(widths, dim=-1)
         return mixed, gate, write, decay
 
     def _output(self, gated: Tensor) -> Tensor:
         """Mixer output [N, H] of normed and gated read-outs [N, Hv*dv]."""
-        output: Tensor = self._ops.linear(gated.to(self._dtype), self._out_proj)
+        output: Tensor = self._ops.linear(gated.to(self._dtype), *self._out_proj)
         return output
 
     def _run_segment(self, mixed: Tensor, log_decay: Tensor, beta: Tensor, states: StatePool, segment: Segment) -> Any:
@@ -102,8 +106,8 @@ class DeltaNet:
         return read
 
 
-def _ungrouped(net: DeltaNetSpec, qkvz: Tensor, ba: Tensor) -> Tensor:
-    """Rows [q of all heads, k, v, z, b, a] of matrices whose rows come as one such group per key head.
+def _ungrouped(net: DeltaNetSpec, qkvz: Tensor, ba: Tensor) -> tuple[list[Tensor], list[Tensor]]:
+    """[q of all heads, k, v, z] and [b, a], of matrices whose rows come as one such group per key head.
 
     transformers' Qwen3NextGatedDeltaNet.fix_query_key_value_ordering, done once on the weights.
     """
@@ -111,4 +115,4 @@ def _ungrouped(net: DeltaNetSpec, qkvz: Tensor, ba: Tensor) -> Tensor:
     widths = (net.key_dim, net.key_dim, group * net.value_dim, group * net.value_dim)
     parts = qkvz.unflatten(0, (net.num_key_heads, -1)).split(widths, dim=1)
     gates = ba.unflatten(0, (net.num_key_heads, -1)).split(group, dim=1)
-    return torch.cat([part.flatten(0, 1) for part in (*parts, *gates)])
+    return [part.flatten(0, 1) for part in parts], [part.flatten(0, 1) for part in gates]

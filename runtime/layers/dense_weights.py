@@ -1,9 +1,9 @@
-"""Dense weights on their way from checkpoint to layer: dequantised and converted once, counted in bytes.
+"""Dense weights on their way from checkpoint to layer: converted once, to a plain dtype or to e4m3, counted in bytes.
 
 Refuses values that are not finite, by tensor name.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -12,6 +12,8 @@ from runtime.checkpoint.formats import find_matrix
 from runtime.checkpoint.matrices import Fp8Matrix, Matrix, Nvfp4Matrix, read_matrix, refuse_not_finite
 from runtime.checkpoint.tensors import TensorSource
 from runtime.kernels.torch_ops import fp8, nvfp4
+from runtime.kernels.torch_ops.linear import quantise_rows
+from runtime.layers.projection import Projection
 
 DEQUANTISED_BYTES = 64 << 20
 """Of a quantised matrix in fp32 at once; a head is thirty times as large."""
@@ -23,6 +25,7 @@ class DenseWeights:
     `residual_dtype` (None: `dtype`) is that of residual streams, hyper-connections and delta nets. In fp64 it keeps a
     CPU's logits exact: the norm after a delta net divides by a read-out that may nearly vanish, and then makes more
     than 1e-4 out of the round-off of fp32 in what leads there.
+    `is_fp8` makes e4m3 with a scale per output of what layers call quantisable in `projection`.
     """
 
     def __init__(
@@ -33,11 +36,13 @@ class DenseWeights:
         norm_adds_one: bool,
         on_kept: Callable[[int], None] = lambda num_bytes: None,
         residual_dtype: torch.dtype | None = None,
+        is_fp8: bool = False,
     ) -> None:
         self.source = source
         self.device = device
         self.dtype = dtype
         self.residual_dtype = residual_dtype or dtype
+        self.is_fp8 = is_fp8
         self.num_bytes = 0
         self._norm_offset = 1.0 if norm_adds_one else 0.0
         self._on_kept = on_kept
@@ -71,6 +76,15 @@ class DenseWeights:
         """[N, K] matrices stacked along N into one, so that one product serves them all."""
         parts = [self.read(name, dtype) for name in names]
         return self.keep(parts[0] if len(parts) == 1 else torch.cat(parts))
+
+    def projection(self, quantisable: Sequence[Tensor], exact: Sequence[Tensor] = ()) -> Projection:
+        """[N, K] matrices of `read` stacked along N, the exact ones last, kept for `ops.linear`."""
+        if not self.is_fp8:
+            parts = [*quantisable, *exact]
+            return Projection(self.keep(parts[0] if len(parts) == 1 else torch.cat(parts)))
+        quantised = [_quantise(part) for part in quantisable]
+        values, scale = (self.keep(torch.cat(parts)) for parts in zip(*quantised, strict=True))
+        return Projection(values, scale, self.keep(torch.cat(list(exact))) if exact else None)
 
     def read_norm_scale(self, name: str) -> Tensor:
         """What an RMS norm multiplies by, fp32 [D]: 1 + weight or the weight itself. Not counted."""
@@ -108,3 +122,10 @@ class DenseWeights:
                 values = fp8.dequantise(matrix.values[rows], matrix.scales[rows])
             result[rows].copy_(values)
         return result
+
+
+def _quantise(weight: Tensor) -> tuple[Tensor, Tensor]:
+    """`quantise_rows`, a few rows at a time: no large matrix exists in fp32 beside its result."""
+    parts = [quantise_rows(rows) for rows in weight.split(max(1, DEQUANTISED_BYTES // (4 * weight.shape[1])))]
+    values, scales = (torch.cat(column) for column in zip(*parts, strict=True))
+    return values, scales

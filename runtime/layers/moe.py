@@ -45,9 +45,9 @@ class MoeBlock:
 
         self._router = weights.matrix(name("gate"))
         if spec.moe.shared_intermediate is not None:
-            shared_parts = ("shared_expert.gate_proj", "shared_expert.up_proj", "shared_expert_gate")
-            self._shared_in = weights.matrix(*(name(part) for part in shared_parts))
-            self._shared_down = weights.matrix(name("shared_expert.down_proj"))
+            gate_up = [weights.read(name(f"shared_expert.{part}")) for part in ("gate_proj", "up_proj")]
+            self._shared_in = weights.projection(gate_up, [weights.read(name("shared_expert_gate"))])
+            self._shared_down = weights.projection([weights.read(name("shared_expert.down_proj"))])
 
     def forward(self, hidden: Tensor, experts: RoutedExperts, is_decode: bool) -> Tensor:
         """Block output [N, H] for hidden [N, H]."""
@@ -75,6 +75,6 @@ class MoeBlock:
         return combined
 
     def _shared_expert(self, hidden: Tensor, width: int) -> Tensor:
-        projected = self._ops.linear(hidden, self._shared_in)
-        output: Tensor = self._ops.linear(self._ops.silu_product(projected, width), self._shared_down)
+        projected = self._ops.linear(hidden, *self._shared_in)
+        output: Tensor = self._ops.linear(self._ops.silu_product(projected, width), *self._shared_down)
         return output.mul_(torch.sigmoid(projected[:, 2 * width :]))

@@ -12,12 +12,11 @@ from runtime.memory.budget_plan import BudgetPlan, Machine
 from runtime.memory.sizes import (
     DEVICE_QUERY_TILE,
     QUERY_TILE,
+    dense_bytes,
     experts_bytes,
     format_size,
-    fp8_dense_bytes,
     index_key_page_bytes,
     kv_page_bytes,
-    residual_params,
     state_row_bytes,
     text_bytes,
     workspace_bytes,
@@ -200,10 +199,8 @@ class _Planner:
         return _Sizes(device, host, num_pages)
 
     def _dense_bytes(self) -> int:
-        if self._element_bytes == 2 and self._options.dense == "fp8":
-            return fp8_dense_bytes(self._spec)
-        wider_bytes = residual_params(self._spec) * (4 if self._residual_bytes == 8 else 0)
-        return self._spec.weights.dense_params * self._element_bytes + wider_bytes
+        wider_bytes = 4 if self._residual_bytes == 8 else 0
+        return dense_bytes(self._spec, self._element_bytes, wider_bytes, self._options.dense == "fp8")
 
     def _margin_bytes(self) -> int:
         if self._is_cuda:

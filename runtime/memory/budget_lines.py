@@ -51,11 +51,10 @@ def _saved_states(budget: BudgetPlan) -> str:
 
 
 def _dense_name(budget: BudgetPlan, options: EngineOptions) -> str:
-    if budget.device == "cpu" and options.dtype == "fp32":
-        return "fp32, some in fp64"
-    if budget.device == "cpu" or options.dtype == "fp32":
-        return "fp32"
-    return "fp8, some in bf16" if options.dense == "fp8" else "bf16"
+    name = "fp32" if budget.device == "cpu" or options.dtype == "fp32" else "bf16"
+    if options.dense == "fp8":
+        return f"fp8, some in {name}"
+    return "fp32, some in fp64" if budget.device == "cpu" and options.dtype == "fp32" else name
 
 
 def _overlap_why(budget: BudgetPlan, options: EngineOptions) -> str:

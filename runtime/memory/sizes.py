@@ -1,7 +1,7 @@
 """How many bytes each part of a model takes, from its spec alone. Each formula is that of the pool it plans for."""
 
 from runtime.record import RecordLayout
-from runtime.spec import PAGE_TOKENS, ModelSpec
+from runtime.spec import PAGE_TOKENS, DeltaNetSpec, ModelSpec
 
 QUERY_TILE = 32
 """Queries of attention whose scores exist at once."""
@@ -109,28 +109,44 @@ def text_bytes(spec: ModelSpec) -> int:
     return TEXT_BASE_BYTES + spec.vocab_size * TEXT_BYTES_PER_TOKEN
 
 
-def fp8_dense_bytes(spec: ModelSpec) -> int:
-    """Dense weights where large matrices are e4m3 with an fp32 scale per row, and the rest bf16.
+def dense_bytes(spec: ModelSpec, element_bytes: int, wider_bytes: int = 0, is_fp8: bool = False) -> int:
+    """Dense weights of `element_bytes` each; those of the residual's dtype take `wider_bytes` more.
 
-    Never quantised: embedding, router, indexer, n-gram projections, delta net gates, convolutions, norms, residuals.
+    With `is_fp8` the matrices of `quantised_shapes` are e4m3 with an fp32 scale per row, whatever dtype they had.
+    """
+    num_plain, num_wider, num_bytes = spec.weights.dense_params, residual_params(spec), 0
+    for num_rows, width in quantised_shapes(spec) if is_fp8 else ():
+        num_plain -= num_rows * width
+        num_bytes += num_rows * (width + 4)
+    if is_fp8 and spec.delta_net is not None:
+        num_wider -= len(spec.delta_net_layers) * _delta_net_rows(spec.delta_net) * spec.hidden_size
+    return num_bytes + num_plain * element_bytes + num_wider * wider_bytes
+
+
+def quantised_shapes(spec: ModelSpec) -> list[tuple[int, int]]:
+    """Rows and width of what `--dense fp8` makes e4m3.
+
+    Not among them: embedding, router, indexer, n-gram projections, gates of delta nets and of shared experts,
+    convolutions, norms, hyper-connections.
     """
     hidden, attention, net = spec.hidden_size, spec.attention, spec.delta_net
-    shapes: list[tuple[int, int]] = []
-    head_rows = attention.num_heads * attention.head_dim * (2 if attention.has_output_gate else 1)
-    kv_rows = 2 * attention.num_kv_heads * attention.head_dim
-    mixed = attention.num_heads * attention.head_dim
-    shapes += len(spec.attention_layers) * [(head_rows + kv_rows, hidden), (hidden, mixed)]
+    query_width = attention.num_heads * attention.head_dim
+    in_rows = query_width * (2 if attention.has_output_gate else 1) + 2 * attention.num_kv_heads * attention.head_dim
+    shapes = len(spec.attention_layers) * [(in_rows, hidden), (hidden, query_width)]
     if net is not None:
-        values = net.num_value_heads * net.value_dim
-        shapes += len(spec.delta_net_layers) * [(net.conv_channels + values, hidden), (hidden, values)]
+        out = hidden, net.num_value_heads * net.value_dim
+        shapes += len(spec.delta_net_layers) * [(_delta_net_rows(net), hidden), out]
     if spec.moe.shared_intermediate is not None:
         shared = spec.moe.shared_intermediate
         shapes += spec.num_layers * [(2 * shared, hidden), (hidden, shared)]
     if not spec.ties_embeddings:
         shapes.append((spec.vocab_size, hidden))
-    quantised = sum(rows * columns for rows, columns in shapes)
-    scales = 4 * sum(rows for rows, _ in shapes)
-    return quantised + scales + 2 * (spec.weights.dense_params - quantised)
+    return shapes
+
+
+def _delta_net_rows(net: DeltaNetSpec) -> int:
+    """Queries, keys, values and output gates of the input projection."""
+    return net.conv_channels + net.num_value_heads * net.value_dim
 
 
 def format_size(num_bytes: int) -> str:

@@ -67,6 +67,7 @@ class DecoderRun:
         residual_dtype: torch.dtype = torch.float32,
         dtype: torch.dtype = torch.float32,
         kv_dtype: torch.dtype = torch.float32,
+        is_fp8: bool = False,
     ) -> None:
         checkpoint = open_checkpoint(folder)
         self.spec = checkpoint.spec
@@ -79,6 +80,7 @@ class DecoderRun:
             dtype,
             is_ngram_table_mapped,
             residual_dtype=residual_dtype,
+            is_fp8=is_fp8,
         )
         self.experts = DenseExperts(ExpertSource(self.source, self.spec, checkpoint.names), self.spec)
         pages_per_row = -(-max_tokens // PAGE_TOKENS)

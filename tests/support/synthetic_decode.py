@@ -37,6 +37,7 @@ class SyntheticDecode:
         policy: str = "rule",
         expert_format: ExpertFormat = "nvfp4",
         captures: bool = True,
+        is_fp8: bool = False,
     ) -> None:
         self.spec = synthetic_spec(TINY, num_layers, expert_format)
         self._ops, self._device, self._policy, self._max_rows = ops, device, policy, max_rows
@@ -45,7 +46,9 @@ class SyntheticDecode:
             self._store.pin()
         source: Any = RandomTensors(self.spec, torch.device("cpu"))
         dtype = torch.bfloat16
-        self.decoder = Decoder.build(self.spec, source, NAMES, device, dtype, residual_dtype=dtype, ops=ops)
+        self.decoder = Decoder.build(
+            self.spec, source, NAMES, device, dtype, residual_dtype=dtype, ops=ops, is_fp8=is_fp8
+        )
         self.pages = PagePool(self.spec, PAGES_PER_ROW * max_rows, device, torch.float16)
         self.states = StatePool(self.spec, max_rows, device)
         self._inputs = DecodeInputs(max_rows, PAGES_PER_ROW * 64, device)

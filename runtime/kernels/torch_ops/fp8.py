@@ -4,13 +4,25 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from runtime.kernels.torch_ops.nvfp4 import tables
 from runtime.record import FP8_BLOCK
+
+_FP32_BITS = 0x87F00000 - (1 << 32)
+"""Where fp32 keeps an e4m3 number's sign, exponent and mantissa, as int32."""
+
+
+def e4m3_values(bits: Tensor) -> Tensor:
+    """The numbers fp32 of e4m3 bits uint8, any shape; NaN's patterns read as 480.
+
+    By integer arithmetic: torch converts the type one number after another, fifteen times as slowly on a CPU.
+    """
+    wide = bits.view(torch.int8).to(torch.int32).bitwise_left_shift_(20).bitwise_and_(_FP32_BITS)
+    # The exponents' biases are 127 and 7.
+    return wide.view(torch.float32).mul_(2.0**120)
 
 
 def dequantise(values: Tensor, scales: Tensor) -> Tensor:
     """fp32 [N, K] of e4m3 bits uint8 [N, K] and scales fp32 [N, ceil(K/128)]."""
-    weights = torch.index_select(tables(values.device)[1], 0, values.flatten().int()).view(values.shape)
+    weights = e4m3_values(values)
     width = values.shape[-1]
     if width % FP8_BLOCK:
         return weights.mul_(scales.repeat_interleave(FP8_BLOCK, -1)[..., :width])

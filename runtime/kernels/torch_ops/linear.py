@@ -7,20 +7,27 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from runtime.kernels.torch_ops.fp8 import e4m3_values
+
 MOST_ROWS = 4
 """Of a decode step."""
+WIDENED_BYTES, DEVICE_WIDENED_BYTES = 1 << 20, 64 << 20
+"""Of an e4m3 weight in fp32 at once: on a CPU what its cache holds, on a GPU enough to keep it busy."""
 
 
-def linear(x: Tensor, weight: Tensor, scale: Tensor | None = None) -> Tensor:
+def linear(x: Tensor, weight: Tensor, scale: Tensor | None = None, exact: Tensor | None = None) -> Tensor:
     """x @ weight^T in x's dtype. x [N, K] fp32 or fp64; weight [O, K] of that dtype, or bf16 or fp16.
 
-    With `scale` fp32 [O], of `quantise_rows`, the weight is e4m3 bytes uint8 [O, K].
+    With `scale` fp32 [O], of `quantise_rows`, the weight is e4m3 bytes uint8 [O, K]; the outputs of `exact` [P, K], a
+    weight without scale, then come after its own.
     Up to `MOST_ROWS` rows, those of a decode step, a row's bits don't depend on the others.
     """
     if 1 < x.shape[0] <= MOST_ROWS:
-        return torch.cat([linear(row, weight, scale) for row in x.split(1)])
+        return torch.cat([linear(row, weight, scale, exact) for row in x.split(1)])
+    if exact is not None:
+        return torch.cat((linear(x, weight, scale), linear(x, exact)), dim=1)
     if scale is not None:
-        return functional.linear(x, weight.view(torch.float8_e4m3fn).to(x.dtype)).mul_(scale)
+        return _scaled_linear(x, weight, scale)
     if weight.dtype == x.dtype:
         return functional.linear(x, weight)
     if x.is_cuda and weight.dtype == torch.bfloat16 and x.dtype == torch.float32:
@@ -38,6 +45,18 @@ def quantise_rows(weight: Tensor) -> tuple[Tensor, Tensor]:
     wide = weight.float()
     scale = wide.abs().amax(-1).clamp_min(1e-12) / 448.0
     return (wide / scale.unsqueeze(1)).to(torch.float8_e4m3fn).view(torch.uint8), scale
+
+
+def _scaled_linear(x: Tensor, values: Tensor, scale: Tensor) -> Tensor:
+    """Widened a few outputs at a time: bf16, which tensor cores multiply, holds e4m3 as exactly as fp32 does."""
+    num_outputs, width = values.shape
+    dtype = torch.bfloat16 if x.is_cuda and x.dtype == torch.float32 else x.dtype
+    step = max(1, (DEVICE_WIDENED_BYTES if x.is_cuda else WIDENED_BYTES) // (4 * width))
+    output = x.new_empty(x.shape[0], num_outputs)
+    for begin in range(0, num_outputs, step):
+        outputs = slice(begin, begin + step)
+        output[:, outputs] = linear(x, e4m3_values(values[outputs]).to(dtype))
+    return output.mul_(scale)
 
 
 def _split_linear(x: Tensor, weight: Tensor) -> Tensor:

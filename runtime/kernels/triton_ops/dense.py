@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from runtime.kernels.triton_ops.narrow_floats import E4M3_SCALE, e4m3_small
+from runtime.kernels.triton_ops.narrow_floats import E4M3_INPUT_SCALE, E4M3_SCALE, e4m3_tiny
 from runtime.kernels.triton_ops.rows import (
     MAX_ROWS,
     check_aligned,
@@ -39,15 +39,13 @@ class DenseTiling:
     block_k: int
     num_splits: int
     """Blocks that share a tile's K, added in order by the last to arrive."""
+    num_warps: int = 4
+    num_stages: int = 4
 
     @classmethod
     def of(cls, num_outputs: int, width: int, dtype: torch.dtype) -> "DenseTiling":
         """Raises ValueError for widths that are not multiples of 16."""
-        if width % 16:
-            raise ValueError(f"dense weights need a width that is a multiple of 16, not {width}")
-        widest = {torch.uint8: 256, torch.bfloat16: 128, torch.float32: 64}[dtype]
-        # The largest power of two that divides the width.
-        block_k = min(widest, width & -width)
+        block_k = widest_step(width, dtype)
         num_steps, num_tiles = width // block_k, triton.cdiv(num_outputs, 32)
         num_splits = 1
         while num_splits < 16 and num_tiles * num_splits < _BLOCKS_WANTED and num_steps >= 4 * num_splits:
@@ -55,20 +53,37 @@ class DenseTiling:
         return cls(32, block_k, num_splits)
 
 
-def linear(x: Tensor, weight: Tensor, scale: Tensor | None = None, output: Tensor | None = None) -> Tensor:
+def widest_step(width: int, dtype: torch.dtype) -> int:
+    """Inputs of one step: the largest power of two that divides the width, up to what suits the weight's type.
+
+    Raises ValueError for widths that are not multiples of 16.
+    """
+    if width % 16:
+        raise ValueError(f"dense weights need a width that is a multiple of 16, not {width}")
+    return min({torch.uint8: 256, torch.bfloat16: 128, torch.float32: 64}[dtype], width & -width)
+
+
+def linear(
+    x: Tensor,
+    weight: Tensor,
+    scale: Tensor | None = None,
+    exact: Tensor | None = None,
+    output: Tensor | None = None,
+    tiling: DenseTiling | None = None,
+) -> Tensor:
     """x @ weight^T, times `scale` [O] by output. x fp32 [N, K], N <= 4; weight bf16, fp32, or e4m3 bytes uint8 [O, K].
 
-    Returns fp32 [N, O], or `output`, whose rows may be longer. Raises ValueError for shapes and alignments that the
-    kernel does not take.
+    `exact` [P, K], bf16 or fp32, gives P outputs after those. Returns fp32 [N, O + P], or `output`, whose rows may be
+    longer. Raises ValueError for shapes and alignments that the kernel does not take. x of e4m3 is below 2**63.
     """
     num_rows, width = x.shape
-    num_outputs = weight.shape[0]
+    num_outputs, num_exact = weight.shape[0], 0 if exact is None else exact.shape[0]
     check_rows(num_rows)
-    check_aligned(x=x, weight=weight)
-    tiling = DenseTiling.of(num_outputs, width, weight.dtype)
-    num_tiles = triton.cdiv(num_outputs, tiling.block_n)
+    check_aligned(x=x, weight=weight, **({} if exact is None else {"exact": exact}))
+    tiling = tiling or DenseTiling.of(num_outputs, width, weight.dtype)
+    num_tiles = triton.cdiv(num_outputs, tiling.block_n) + triton.cdiv(num_exact, tiling.block_n)
     if output is None:
-        output = torch.empty(num_rows, num_outputs, dtype=torch.float32, device=x.device)
+        output = torch.empty(num_rows, num_outputs + num_exact, dtype=torch.float32, device=x.device)
     # Neither is used by blocks that share nothing.
     partial = counters = output
     if tiling.num_splits > 1:
@@ -76,29 +91,38 @@ def linear(x: Tensor, weight: Tensor, scale: Tensor | None = None, output: Tenso
         shape = (num_tiles, tiling.num_splits, MAX_ROWS, tiling.block_n)
         partial = torch.empty(shape, dtype=torch.float32, device=x.device)
     _linear_kernel[(num_tiles, tiling.num_splits)](
-        x, x.stride(0), weight, scale, output, output.stride(0), partial, counters, num_rows,
-        num_outputs=num_outputs, width=width, has_scale=scale is not None,
-        block_n=tiling.block_n, block_k=tiling.block_k, num_splits=tiling.num_splits, max_rows=MAX_ROWS,
-        num_warps=4, num_stages=4,
+        x, x.stride(0), weight, scale, exact, output, output.stride(0), partial, counters, num_rows,
+        num_outputs=num_outputs, num_exact=num_exact, width=width, has_scale=scale is not None,
+        block_n=tiling.block_n, block_k=tiling.block_k,
+        exact_block_k=1 if exact is None else min(tiling.block_k, widest_step(width, exact.dtype)),
+        num_splits=tiling.num_splits, max_rows=MAX_ROWS, num_warps=tiling.num_warps, num_stages=tiling.num_stages,
     )  # fmt: skip
     return output
 
 
 @row_kernel
 def _linear_kernel(
-    x, x_stride, weight, scale, output, output_stride, partial, counters, num_rows,
-    num_outputs: tl.constexpr, width: tl.constexpr, has_scale: tl.constexpr,
-    block_n: tl.constexpr, block_k: tl.constexpr, num_splits: tl.constexpr, max_rows: tl.constexpr,
+    x, x_stride, weight, scale, exact, output, output_stride, partial, counters, num_rows,
+    num_outputs: tl.constexpr, num_exact: tl.constexpr, width: tl.constexpr, has_scale: tl.constexpr,
+    block_n: tl.constexpr, block_k: tl.constexpr, exact_block_k: tl.constexpr, num_splits: tl.constexpr,
+    max_rows: tl.constexpr,
 ):  # fmt: skip
+    """Tiles of `weight` come first, then those of `exact`."""
     tile, split = tl.program_id(0), tl.program_id(1)
-    outputs = tile * block_n + tl.arange(0, block_n)
-    steps: tl.constexpr = width // block_k
-    begin = split * steps // num_splits * block_k
-    end = (split + 1) * steps // num_splits * block_k
-    weight_rows = weight + tl.minimum(outputs, num_outputs - 1).to(tl.int64) * width
-    total = multiply_rows(x, x_stride, num_rows, weight_rows, begin, end, block_n, block_k, max_rows, False)
+    scaled_tiles: tl.constexpr = (num_outputs + block_n - 1) // block_n
+    lanes = tl.arange(0, block_n)
+    outputs = tile * block_n + lanes
+    if num_exact == 0 or tile < scaled_tiles:
+        total = _share(
+            x, x_stride, num_rows, weight, outputs, num_outputs, width, split, num_splits, block_n, block_k, max_rows
+        )
+    else:
+        total = _share(
+            x, x_stride, num_rows, exact, (tile - scaled_tiles) * block_n + lanes, num_exact, width, split, num_splits,
+            block_n, exact_block_k, max_rows,
+        )  # fmt: skip
     if num_splits > 1:
-        places = tl.arange(0, max_rows)[:, None] * block_n + tl.arange(0, block_n)[None, :]
+        places = tl.arange(0, max_rows)[:, None] * block_n + lanes[None, :]
         partials = partial + tile * (num_splits * max_rows * block_n) + places
         tl.store(partials + split * (max_rows * block_n), total, cache_modifier=".cg")
         if not is_last_arrival(counters + tile, num_splits):
@@ -107,10 +131,28 @@ def _linear_kernel(
         for earlier in tl.static_range(num_splits):
             total += tl.load(partials + earlier * (max_rows * block_n), cache_modifier=".cg")
     if has_scale:
-        total *= tl.load(scale + outputs, mask=outputs < num_outputs, other=0.0)[None, :]
+        total *= tl.load(scale + outputs, mask=outputs < num_outputs, other=1.0)[None, :]
+    is_output = outputs < num_outputs
+    if num_exact > 0 and tile >= scaled_tiles:
+        # Their places follow those of the weight, which need not fill its last tile.
+        outputs += num_outputs - scaled_tiles * block_n
+        is_output = outputs < num_outputs + num_exact
     rows = tl.arange(0, max_rows)[:, None]
-    is_real = (rows < num_rows) & (outputs < num_outputs)[None, :]
+    is_real = (rows < num_rows) & is_output[None, :]
     tl.store(output + rows * output_stride + outputs[None, :], total, mask=is_real)
+
+
+@triton.jit
+def _share(
+    x, x_stride, num_rows, weight, outputs, num_outputs: tl.constexpr, width: tl.constexpr, split,
+    num_splits: tl.constexpr, block_n: tl.constexpr, block_k: tl.constexpr, max_rows: tl.constexpr,
+):  # fmt: skip
+    """fp32 [max_rows, block_n]: what one split's inputs add to `outputs`."""
+    steps: tl.constexpr = width // block_k
+    begin = split * steps // num_splits * block_k
+    end = (split + 1) * steps // num_splits * block_k
+    weight_rows = weight + tl.minimum(outputs, num_outputs - 1).to(tl.int64) * width
+    return multiply_rows(x, x_stride, num_rows, weight_rows, begin, end, block_n, block_k, max_rows, False)
 
 
 @triton.jit
@@ -123,6 +165,7 @@ def multiply_rows(
     Steps of block_k in rising order; begin and end are multiples of it.
     """
     is_wide: tl.constexpr = weight_rows.dtype.element_ty == tl.float32
+    is_e4m3: tl.constexpr = weight_rows.dtype.element_ty == tl.uint8
     rows = tl.arange(0, max_rows)[:, None]
     num_parts: tl.constexpr = 16 // max_rows
     # Lines 4p + r of the tile hold part p of row r; with fp32 weights part 0 is the row itself and the others are zero.
@@ -136,12 +179,15 @@ def multiply_rows(
         values = tl.load(tl.multiple_of(pointers, (1, 16)), mask=rows < num_rows, other=0.0)
         if activates:
             values = silu(values)
+        if is_e4m3:
+            # The weights' bits read as tiny numbers, whose products shall not be subnormal.
+            values *= E4M3_INPUT_SCALE
+            weights = e4m3_tiny(weights.to(tl.int8, bitcast=True))
         lines = tl.broadcast_to(values[None], (num_parts, max_rows, block_k))
         lines = tl.where(part == 0, lines, 0.0) if is_wide else split_part(lines, part, tl.bfloat16)
-        if weights.dtype == tl.uint8:
-            weights = (e4m3_small(weights.to(tl.int8, bitcast=True)) * E4M3_SCALE).to(tl.bfloat16)
         total = dot(tl.reshape(lines, (16, block_k)), weights.trans(), total)
-    return row_sum(tl.reshape(total, (num_parts, max_rows, block_n)), axis=0)
+    sums = row_sum(tl.reshape(total, (num_parts, max_rows, block_n)), axis=0)
+    return sums * (E4M3_SCALE / E4M3_INPUT_SCALE) if is_e4m3 else sums
 
 
 def silu_product(gate_up: Tensor, width: int) -> Tensor:

@@ -11,6 +11,8 @@ import triton.language as tl
 E2M1_SCALE = tl.constexpr(2.0**126)
 """Value of an e2m1 number over the fp32 that `e2m1_low` or `e2m1_high` return; fp32 can't hold its square."""
 E4M3_SCALE = tl.constexpr(2.0**120)
+E4M3_INPUT_SCALE = tl.constexpr(2.0**64)
+"""What inputs are multiplied by before they meet `e4m3_tiny` numbers."""
 
 _TWO_CODES = tl.constexpr(0x000F000F)
 _TO_TOP_OF_LOW = tl.constexpr((1 << 28) + (1 << 22))
@@ -18,6 +20,7 @@ _TO_TOP_OF_HIGH = tl.constexpr((1 << 12) + (1 << 6))
 _E2M1_BITS = tl.constexpr(0x81C00000 - (1 << 32))
 """Sign, the two lowest exponent bits and the highest mantissa bit, as int32."""
 _E4M3_BITS = tl.constexpr(0x87F00000 - (1 << 32))
+_E4M3_BF16_BITS = tl.constexpr(0x87F0 - (1 << 16))
 
 
 @triton.jit
@@ -42,6 +45,12 @@ def e2m1_high(pair):
 def e4m3_small(signed_bytes):
     """e4m3 numbers in int8, over `E4M3_SCALE`. The bit patterns of NaN read as 480."""
     return ((signed_bytes.to(tl.int32) << 20) & _E4M3_BITS).to(tl.float32, bitcast=True)
+
+
+@triton.jit
+def e4m3_tiny(signed_bytes):
+    """The same numbers as bf16, the smallest of which are subnormal: for products with wide sums."""
+    return ((signed_bytes.to(tl.int16) << 4) & _E4M3_BF16_BITS).to(tl.bfloat16, bitcast=True)
 
 
 @triton.jit

@@ -61,9 +61,16 @@ def row_sum(values, axis: tl.constexpr):
 def dot(left, right, total):
     """total + left @ right in fp32; products of 16-bit numbers are exact, fp32 ones are not rounded to tf32."""
     if INTERPRETED:
-        # The interpreter holds bf16 as integers.
-        return tl.dot(left.to(tl.float32), right.to(tl.float32), total)
+        return tl.dot(_widened(left), _widened(right), total)
     return tl.dot(left, right, total, input_precision="ieee")
+
+
+@triton.jit
+def _widened(values):
+    """fp32 for the interpreter, which holds bf16 as integers and converts its subnormal numbers to others."""
+    if values.dtype == tl.bfloat16:
+        return (values.to(tl.int16, bitcast=True).to(tl.int32) << 16).to(tl.float32, bitcast=True)
+    return values.to(tl.float32)
 
 
 @triton.jit

@@ -8,7 +8,7 @@ from safetensors.torch import load_file, save_file
 
 from runtime.errors import CheckpointError
 from runtime.layers.step import Segment, StepInputs
-from runtime.memory.sizes import residual_params
+from runtime.memory.sizes import dense_bytes, residual_params
 from tests.support.decoder_runs import DecoderRun
 from tests.support.tiny_models import CONFIGS, random_model, random_tokens, save_plain, tiny_config
 
@@ -63,6 +63,38 @@ def test_dense_bytes_are_the_models_parameters(name: str, residual_dtype: torch.
     wider_bytes = residual_params(spec) * (residual_dtype.itemsize - 4)
     assert run.decoder.dense_bytes == 4 * (spec.weights.dense_params + spread) + wider_bytes
     assert run.decoder.ngram_table_bytes == spec.weights.ngram_table_bytes
+
+
+@pytest.mark.parametrize("residual_dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("name", CONFIGS)
+def test_dense_bytes_in_fp8_are_the_plans(name: str, residual_dtype: torch.dtype, tmp_path: Path) -> None:
+    folder = save_plain(random_model(tiny_config(**CONFIGS[name])), tmp_path)
+    run = DecoderRun(folder, residual_dtype=residual_dtype, is_fp8=True)
+    spec = run.spec
+    heads = spec.attention.num_heads + spec.attention.num_kv_heads
+    spread = 4 * len(spec.attention_layers) * (heads - 2) * spec.attention.head_dim
+    assert run.decoder.dense_bytes == dense_bytes(spec, 4, residual_dtype.itemsize - 4, is_fp8=True) + spread
+    assert run.decoder.dense_bytes < DecoderRun(folder, residual_dtype=residual_dtype).decoder.dense_bytes
+
+
+def test_what_steers_is_never_quantised(folder: Path) -> None:
+    """Router, indexer, gates of delta nets and shared experts, n-gram projections, hyper-connections."""
+    plain, in_fp8 = DecoderRun(folder), DecoderRun(folder, is_fp8=True)
+    for ours, theirs in zip(in_fp8.decoder.layers, plain.decoder.layers, strict=True):
+        assert torch.equal(ours.moe._router, theirs.moe._router)
+        for projection, original in (
+            (ours.moe._shared_in, theirs.moe._shared_in), (ours.mixer._in_proj, theirs.mixer._in_proj)
+        ):  # fmt: skip
+            assert projection.weight.dtype == torch.uint8
+            assert projection.exact is not None
+            assert torch.equal(projection.exact, original.weight[-projection.exact.shape[0] :])
+        if ours.ngram is not None:
+            assert torch.equal(ours.ngram._key_value, theirs.ngram._key_value)
+        assert torch.equal(ours.moe_residual._down, theirs.moe_residual._down)
+    indexer = in_fp8.spec.indexer
+    assert indexer is not None
+    sizes = {layer.mixer._in_proj.exact.shape[0] for layer in in_fp8.decoder.layers}
+    assert sizes == {2 * 6, (indexer.num_heads + 1) * indexer.head_dim}
 
 
 def test_a_mapped_table_gives_the_same_bits(folder: Path, run: DecoderRun) -> None:

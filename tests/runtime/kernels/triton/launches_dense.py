@@ -17,6 +17,11 @@ def launch_fp8() -> None:
     dense.linear(torch.empty(1, 2560), torch.empty(16480, 2560, dtype=torch.uint8), torch.empty(16480))
 
 
+def launch_fp8_and_exact() -> None:
+    gates = torch.empty(96, 2560, dtype=torch.bfloat16)
+    dense.linear(torch.empty(1, 2560), torch.empty(16384, 2560, dtype=torch.uint8), torch.empty(16384), gates)
+
+
 def launch_check_mode() -> None:
     dense.linear(torch.empty(4, 2560), torch.empty(1281, 2560))
 

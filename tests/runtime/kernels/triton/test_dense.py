@@ -76,6 +76,21 @@ def test_kernels_without_room_for_the_rows_or_the_width_say_so(device: torch.dev
         dense.linear(torch.zeros(1, 33, device=device)[:, 1:], weight)
 
 
+@pytest.mark.parametrize(("num_outputs", "num_exact", "width"), [(33, 5, 48), (64, 33, 80), (20, 1, 2048)])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_outputs_that_are_never_quantised_come_last(
+    num_outputs: int, num_exact: int, width: int, dtype: torch.dtype, device: torch.device
+) -> None:
+    x = torch.randn(4, width, device=device)
+    values, scale = make_weight(num_outputs, width, torch.uint8, device)
+    others, _ = make_weight(num_exact, width, dtype, device)
+    result = dense.linear(x, values, scale, others)
+    wanted = torch.cat((exact(x, values, scale), exact(x, others, None)), dim=1)
+    torch.testing.assert_close(result.double(), wanted, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(twin.linear(x, values, scale, others), result, rtol=1e-4, atol=1e-4)
+    assert_rows_stand_alone(lambda rows: dense.linear(x[rows], values, scale, others), 4)
+
+
 @pytest.mark.parametrize("width", [16, 80, 640])
 def test_silu_product(width: int, device: torch.device) -> None:
     gate_up = torch.randn(3, 2 * width + 1, device=device)
