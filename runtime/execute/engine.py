@@ -65,6 +65,11 @@ class Engine:
         return self._model is not None
 
     @property
+    def model(self) -> LoadedModel:
+        """What is loaded. Raises EngineError where nothing is."""
+        return self._loaded_model()
+
+    @property
     def is_idle(self) -> bool:
         """No step is left to run."""
         return self._model is None or self._model.scheduler.is_idle

@@ -179,7 +179,7 @@ class _Weights:
     def _dense(self) -> Decoder:
         total_bytes = self._budget.dense_bytes
         self._progress.report("dense", 0, total_bytes)
-        decoder = Decoder.build(
+        decoder = self._folder.decoder_type.build(
             self._folder.spec,
             self._folder.tensors,
             self._folder.names,

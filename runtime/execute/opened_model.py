@@ -11,6 +11,7 @@ from runtime.checkpoint.tensors import TensorSource
 from runtime.execute.sampling_defaults import read_sampling_defaults
 from runtime.experts.store import PinnedStore, ProgressCallback
 from runtime.families.names import NameMap
+from runtime.layers.decoder import Decoder
 from runtime.options import SamplingOptions
 from runtime.record import RecordLayout
 from runtime.spec import ModelSpec
@@ -28,6 +29,7 @@ class OpenedModel(Protocol):
     tokenizer: Tokenizer | None
     template: ChatTemplate | None
     default_sampling: SamplingOptions
+    decoder_type: type[Decoder]
 
     @property
     def tensors(self) -> TensorSource:
@@ -44,6 +46,8 @@ OpenModel = Callable[[Path], OpenedModel]
 
 class ModelFolder:
     """A checkpoint's folder. Raises CheckpointError for one that can't be used."""
+
+    decoder_type = Decoder
 
     def __init__(self, path: Path) -> None:
         checkpoint = open_checkpoint(path)

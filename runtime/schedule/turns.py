@@ -74,8 +74,10 @@ class Turns:
     def _settle(self, chat_turn: Turn, side_turn: Turn) -> tuple[Turn | None, Turn | None]:
         """One of the two, or both in one decode step."""
         if not chat_turn.is_chunk and not side_turn.is_chunk:
-            may_share = self._time_share.may_share_decode(len(chat_turn.sequences))
-            return chat_turn, side_turn if may_share else None
+            riders = side_turn.sequences[
+                : self._time_share.num_riders(len(chat_turn.sequences), len(side_turn.sequences))
+            ]
+            return chat_turn, Turn(riders, is_chunk=False) if riders else None
         if self._time_share.has_time and not self._was_side_step:
             return None, side_turn
         return chat_turn, None

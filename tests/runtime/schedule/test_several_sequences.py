@@ -13,6 +13,7 @@ from runtime.protocol import RequestKind
 from runtime.schedule.chunk_size import ChunkSize
 from runtime.schedule.page_safety import Holding, spare_pages
 from runtime.schedule.request import Sequence
+from runtime.schedule.ride_size import RideSize
 from runtime.schedule.scheduler import Scheduler
 from runtime.schedule.step_plan import StepPlan
 
@@ -154,6 +155,70 @@ def test_side_calls_keep_to_their_share_beside_a_chat(share: float, row_s: float
     assert scheduler.side_call_time_share == pytest.approx(used_share, abs=0.08)
     assert worst_gap_s < 0.3
     assert num_side_calls > 3 or share == 0.1
+
+
+class SlotBoundCard:
+    """Step times where experts move over a bus: rows push out each other's, and the chat's come back step by step."""
+
+    SOLO_S, BY_RIDERS_S, CHUNK_S = 0.016, (0.0, 0.018, 0.048, 0.074), 1.5
+
+    def __init__(self) -> None:
+        self.lost_s = self.chat_s = self.total_s = 0.0
+        self.num_chat_tokens = 0
+
+    def seconds(self, plan: StepPlan) -> float:
+        """Told every plan once, in order."""
+        num_riders = sum(segment.is_side_call for segment in plan.segments)
+        if not plan.is_decode:
+            self.total_s += self.CHUNK_S
+            return self.CHUNK_S
+        took_s = self.BY_RIDERS_S[num_riders] + self.lost_s
+        if num_riders < len(plan.segments):
+            # Keys and values to read grow with the context.
+            alone_s = self.SOLO_S + 1e-6 * self.num_chat_tokens
+            took_s += alone_s
+            self.chat_s += alone_s
+            self.num_chat_tokens += 1
+        self.lost_s = 0.7 * self.lost_s + 0.002 * num_riders
+        self.total_s += took_s
+        return took_s
+
+
+@pytest.mark.parametrize("share", [0.15, 0.3, 0.5])
+def test_what_side_calls_take_from_the_chats_slots_is_theirs_too(share: float) -> None:
+    scheduler = Scheduler(SequenceCache(256, 8), 512, 4, side_call_share=share)
+    card, num_side_calls, riders = SlotBoundCard(), 0, Counter[int]()
+    sequences = [request("chat", 100, 12_000)]
+    submit(scheduler, *sequences)
+    while sequences[0].phase != "decode":
+        step(scheduler, *sequences, seconds=lambda plan: 0.1)
+    while card.total_s < 120.0:
+        sequences = [sequence for sequence in sequences if sequence.phase != "ended"]
+        while len(sequences) < 4:
+            num_side_calls += 1
+            sequences.append(request(f"side{num_side_calls}", 300, 60, kind="side_call"))
+            submit(scheduler, sequences[-1])
+        plan = step(scheduler, *sequences, seconds=card.seconds)
+        if plan.is_decode:
+            riders[sum(segment.is_side_call for segment in plan.segments)] += 1
+    assert 1 - card.chat_s / card.total_s == pytest.approx(share, abs=0.03)
+    assert scheduler.side_call_time_share == pytest.approx(share, abs=0.15)
+    assert riders[1] > 10 * (riders[2] + riders[3]), "one rider at a time costs less per token"
+
+
+def test_all_ride_where_a_row_costs_little_and_one_where_several_cost_more_each() -> None:
+    cheap, dear = RideSize(), RideSize()
+    for _ in range(100):
+        cheap.note(number := cheap.choose(3), 0.001 * number)
+        dear.note(number := dear.choose(3), 0.01 * number**2)
+    assert (cheap.choose(3), dear.choose(3)) == (3, 1)
+    assert cheap.choose(0) == dear.choose(0) == 0
+    # The other is tried again now and then.
+    chosen = []
+    for _ in range(200):
+        chosen.append(number := dear.choose(3))
+        dear.note(number, 0.001 * number)
+    assert chosen[-1] == 3
 
 
 def test_a_chat_has_a_step_after_every_step_of_side_calls_alone() -> None:
