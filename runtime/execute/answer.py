@@ -3,7 +3,7 @@
 import torch
 
 from runtime.execute.harvest import Harvest
-from runtime.execute.sampler import make_generator, sample
+from runtime.execute.sampler import Draws, sample
 from runtime.options import SamplingOptions
 from runtime.protocol import (
     Cancelled,
@@ -37,7 +37,7 @@ class Answer:
         self._harvest = harvest
         self._max_new_tokens = max_new_tokens
         self._timing = RequestTiming(accepted_s)
-        self._generator = make_generator(sampling.seed)
+        self._draws = Draws.of(sampling.seed)
         self._seen_ids: set[int] = set()
 
     @property
@@ -61,7 +61,8 @@ class Answer:
         return events
 
     def _draw(self, logits: torch.Tensor, now_s: float) -> list[Event]:
-        sampled = sample(logits, [self._sampling], [self._seen_ids], [self._generator])
+        number = self._draws.number(len(self.sequence.generated_ids))
+        sampled = sample(logits, [self._sampling], [self._seen_ids], [number])
         token_id = int(sampled.ids[0])
         self.sequence.generated_ids.append(token_id)
         self._seen_ids.add(token_id)

@@ -23,6 +23,7 @@ from runtime.kernels.torch_ops import (
     norms,
     rotary,
     router,
+    sampler,
     slots,
 )
 
@@ -69,6 +70,7 @@ class Ops:
     ensure: Op
     copy_missed: Op
     expert_rows: Op
+    sample_rows: Op
 
 
 _TORCH_OPS = Ops(
@@ -107,6 +109,7 @@ _TORCH_OPS = Ops(
     ensure=slots.ensure,
     copy_missed=slots.copy_missed,
     expert_rows=experts.expert_rows,
+    sample_rows=sampler.sample_rows,
 )
 
 
@@ -143,6 +146,7 @@ def triton_ops() -> Ops:
         )
         from runtime.kernels.triton_ops import experts as triton_experts
         from runtime.kernels.triton_ops import gather as triton_gather
+        from runtime.kernels.triton_ops import sampler as triton_sampler
         from runtime.kernels.triton_ops import slots as triton_slots
     except ImportError as error:
         raise EngineError(
@@ -174,6 +178,7 @@ def triton_ops() -> Ops:
         ensure=triton_slots.ensure,
         copy_missed=triton_slots.copy_missed,
         expert_rows=triton_experts.expert_rows,
+        sample_rows=triton_sampler.sample_rows,
     )
 
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from runtime.kernels.torch_ops.delta_rule import DeltaNetConstants
+from runtime.kernels.torch_ops.sampler import pack_options
 from runtime.kernels.triton_ops import (
     attention,
     conv,
@@ -218,7 +219,7 @@ class Cases:
         for vocab_size in self.geometry.vocab_sizes:
             seen = torch.zeros(self.num_rows, vocab_size, dtype=torch.uint8, device=self.device)
             for name, options in every.items():
-                choices = sampler.pack_options([options] * self.num_rows).to(self.device)
+                choices = pack_options([options] * self.num_rows).to(self.device)
 
                 def inputs(choices=choices, seen=seen, vocab_size=vocab_size) -> tuple[Any, ...]:
                     # Steep enough that a nucleus holds some dozens of tokens.
@@ -226,7 +227,7 @@ class Cases:
 
                 num_bytes = 5 * self.num_rows * vocab_size
                 yield self.case(f"sample_rows {name}, {vocab_size}", num_bytes, sampler.sample_rows, inputs)
-        flat = sampler.pack_options([every["top-p 0.95"]] * self.num_rows).to(self.device)
+        flat = pack_options([every["top-p 0.95"]] * self.num_rows).to(self.device)
         yield self.case(
             f"sample_rows flat top-p, {vocab_size}", num_bytes, sampler.sample_rows,
             lambda: (self.normal(self.num_rows, vocab_size), flat, seen, self.state_rows, uniforms),

@@ -1,93 +1,89 @@
-"""Draws the next token of each row on the device, by the rules of `runtime.execute.sampler`, in three launches.
+"""Draws the next token of each row on the device, the same one as its twin, in six launches over all rows.
 
-First every chunk of the vocabulary is penalised and summed up; then one block per row finds the least logit that
-survives top-k and top-p; then every chunk weighs what survives, and the last one to finish draws. Sums of
-probabilities are fp64. The cut is exact: the 256 best tokens lie in the 256 groups with the best maxima. Only where
-more tokens than that survive is the whole row read again, bit by bit of the cut, with weights in fp32.
+Scan: every chunk of the vocabulary is penalised and summed up. Weigh: every token gets its key and weight (see the
+twin). The cut of top-k and top-p is then searched by thresholds: *weigh* sums up below 32 of them over all keys there
+are, *narrow* below 32 more inside the step where the cut lies. *Gather* lists the tokens of the step that is left (all
+from the best on, where top-p follows top-k), *cut* finds the cut among them bit by bit, *draw* weighs what survives,
+and the last of its blocks draws. All sums are of integers, so that no order of blocks shows.
+
+Where more than 2,048 tokens are left to list, as of a row of equal logits, *cut* reads the whole row once per bit:
+the same result, slowly.
 """
-
-import math
-from collections.abc import Sequence
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from runtime.kernels.triton_ops.rows import (
-    LOWEST,
-    is_among_largest,
-    is_last_arrival,
-    kth_largest,
-    ordered_bits,
-    row_kernel,
-    value_of_ordered_bits,
-)
+from runtime.kernels.torch_ops import sampler as twin
+from runtime.kernels.triton_ops.rows import is_last_arrival, row_kernel
 from runtime.kernels.triton_ops.workspace import arrival_counters
-from runtime.options import SamplingOptions
 
 _CHUNK = 1024
 """Tokens of one thread block."""
-_GROUP = 16
-_MOST_GROUPS = 256
-"""Groups whose members are ranked, and the most tokens that are sure to be among them."""
-NUM_CHOICES = 6
-
-
-def pack_options(options: Sequence[SamplingOptions]) -> Tensor:
-    """fp64 [R, 6] for `sample_rows`: temperature, top-k, top-p, log of min-p, presence and repetition penalty."""
-    return torch.tensor(
-        [
-            (
-                row.temperature,
-                row.top_k,
-                row.top_p,
-                math.log(row.min_p) if row.min_p > 0.0 else -math.inf,
-                row.presence_penalty,
-                row.repetition_penalty,
-            )
-            for row in options
-        ],
-        dtype=torch.float64,
-    )
+_THRESHOLDS = 32
+_TILE = 128
+"""Tokens that are compared with all thresholds at once."""
+_LISTED = 2048
+_ROW_TILE = 4096
+"""Tokens of a whole row that one block reads at once."""
+_KEY_END = tl.constexpr(twin.KEY_END)
+_KEY_BITS = tl.constexpr(twin.KEY_BITS)
+_FRACTION = tl.constexpr((1 << twin.KEY_BITS) - 1)
+_SHIFT = tl.constexpr(twin.WEIGHT_BITS - twin.POLYNOMIAL_BITS)
+_POLYNOMIAL = tl.constexpr(twin.POLYNOMIAL)
+_DEGREE = tl.constexpr(len(twin.POLYNOMIAL) - 1)
+_NUM_CHOICES = tl.constexpr(twin.NUM_CHOICES)
+_NO_ID = tl.constexpr(0x7FFFFFFF)
 
 
 def sample_rows(
     logits: Tensor, choices: Tensor, seen: Tensor, seen_rows: Tensor, uniforms: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Ids int64 [R] and log-probabilities fp32 [R] under the model's own distribution.
-
-    logits fp32 [R, V], rows contiguous; choices of `pack_options`; seen uint8 [rows, V], of which row seen_rows int64
-    [R] marks the tokens that were generated and gets the new one; uniforms fp64 [R] in [0, 1), unused by greedy rows.
-    """
+    """See the twin."""
     num_rows, vocab_size = logits.shape
     device, num_chunks = logits.device, triton.cdiv(vocab_size, _CHUNK)
-    num_groups = num_chunks * (_CHUNK // _GROUP)
     chunk_tile = triton.next_power_of_2(num_chunks)
 
     def scratch(width: int, dtype: torch.dtype) -> Tensor:
         return torch.empty(num_rows, width, dtype=dtype, device=device)
 
-    penalised, maxima = scratch(num_chunks * _CHUNK, torch.float32), scratch(num_groups, torch.float32)
-    peaks, peak_ids = scratch(num_chunks, torch.float32), scratch(num_chunks, torch.int32)
-    raw_peaks, raw_sums = scratch(num_chunks, torch.float32), scratch(num_chunks, torch.float32)
-    masses, candidates = scratch(num_chunks, torch.float64), scratch(_MOST_GROUPS, torch.int32)
-    cuts = torch.empty(num_rows, dtype=torch.float32, device=device)
+    penalised, keys = scratch(num_chunks * _CHUNK, torch.float32), scratch(num_chunks * _CHUNK, torch.int32)
+    weights, masses = scratch(num_chunks * _CHUNK, torch.int64), scratch(num_chunks, torch.int64)
+    # Of each chunk: greatest and least finite value, greatest and sum of exponentials of the raw logits.
+    facts, peak_ids = scratch(4 * num_chunks, torch.float32), scratch(num_chunks, torch.int32)
+    # Below every threshold of both rounds.
+    sums, num_listed = scratch(2 * _THRESHOLDS, torch.int64), scratch(1, torch.int32)
+    listed_keys, listed_weights = scratch(_LISTED, torch.int32), scratch(_LISTED, torch.int64)
+    cuts = torch.empty(num_rows, dtype=torch.int32, device=device)
     ids = torch.empty(num_rows, dtype=torch.int64, device=device)
     logprobs = torch.empty(num_rows, dtype=torch.float32, device=device)
-    _scan_kernel[(num_rows, num_chunks)](
-        logits, logits.stride(0), choices, seen, seen_rows, penalised, maxima, peaks, peak_ids, raw_peaks, raw_sums,
-        masses, num_chunks, vocab_size, chunk=_CHUNK, group=_GROUP, num_choices=NUM_CHOICES, num_warps=4,
+    grid = (num_rows, num_chunks)
+    sizes = {"chunk": _CHUNK, "num_thresholds": _THRESHOLDS}
+    _scan_kernel[grid](
+        logits, logits.stride(0), choices, seen, seen_rows, penalised, facts, peak_ids, sums, num_listed, num_chunks,
+        vocab_size, **sizes, num_warps=4, enable_fp_fusion=False,
+    )  # fmt: skip
+    _weigh_kernel[grid](
+        penalised, facts, choices, keys, weights, sums, num_chunks, vocab_size, **sizes, tile=_TILE,
+        chunk_tile=chunk_tile, num_warps=4,
+    )  # fmt: skip
+    _narrow_kernel[grid](
+        facts, choices, keys, weights, sums, num_chunks, vocab_size, **sizes, tile=_TILE, chunk_tile=chunk_tile,
+        num_warps=4,
+    )  # fmt: skip
+    _gather_kernel[grid](
+        facts, choices, keys, weights, sums, num_listed, listed_keys, listed_weights, num_chunks, vocab_size, **sizes,
+        most_listed=_LISTED, chunk_tile=chunk_tile, num_warps=4,
     )  # fmt: skip
     _cut_kernel[(num_rows,)](
-        penalised, maxima, peaks, masses, choices, candidates, cuts, num_chunks, vocab_size, chunk=_CHUNK, group=_GROUP,
-        num_choices=NUM_CHOICES, most_groups=_MOST_GROUPS, chunk_tile=chunk_tile,
-        group_tile=chunk_tile * (_CHUNK // _GROUP), num_warps=16,
+        facts, choices, keys, weights, sums, num_listed, listed_keys, listed_weights, cuts, num_chunks, vocab_size,
+        **sizes, most_listed=_LISTED, row_tile=_ROW_TILE, chunk_tile=chunk_tile, num_warps=8,
     )  # fmt: skip
-    _draw_kernel[(num_rows, num_chunks)](
-        logits, logits.stride(0), choices, seen, seen_rows, uniforms, penalised, peaks, peak_ids, raw_peaks, raw_sums,
-        cuts, masses, ids, logprobs, arrival_counters(device, num_rows), num_chunks, vocab_size, chunk=_CHUNK,
-        chunk_tile=chunk_tile, num_choices=NUM_CHOICES, num_warps=4,
+    _draw_kernel[grid](
+        logits, logits.stride(0), choices, seen, seen_rows, uniforms, keys, weights, facts, peak_ids, cuts, masses, ids,
+        logprobs, arrival_counters(device, num_rows), num_chunks, vocab_size, chunk=_CHUNK, chunk_tile=chunk_tile,
+        num_warps=4,
     )  # fmt: skip
     return ids, logprobs
 
@@ -99,8 +95,22 @@ def _finite(peak):
 
 
 @triton.jit
-def _scaled(values, peak, temperature):
-    return (values.to(tl.float64) - peak.to(tl.float64)) / temperature
+def _key(values, peak, keys_per_unit):
+    """int32 keys of fp32 values; fp64 in the order of the twin, which leaves the same bits."""
+    distances = (peak.to(tl.float64) - values.to(tl.float64)) * keys_per_unit
+    distances = tl.where(distances < _KEY_END, distances, _KEY_END + 0.0)
+    # The peak's distance to itself is no number where it is infinite.
+    return tl.where(values == peak, 0.0, distances).to(tl.int32)
+
+
+@triton.jit
+def _weight(keys):
+    """int64 weights of int32 keys."""
+    fraction = (keys & _FRACTION).to(tl.int64)
+    power = tl.zeros_like(fraction) + _POLYNOMIAL[_DEGREE]
+    for step in tl.static_range(_DEGREE):
+        power = _POLYNOMIAL[_DEGREE - 1 - step] - ((power * fraction) >> _KEY_BITS)
+    return (power << _SHIFT) >> (keys >> _KEY_BITS).to(tl.int64)
 
 
 @triton.jit
@@ -110,194 +120,325 @@ def _num_best(choices, vocab_size):
     return tl.where((top_k == 0) | (top_k > vocab_size), vocab_size, top_k.to(tl.int32))
 
 
+@triton.jit
+def _has_cut(choices, vocab_size):
+    is_drawn = tl.load(choices) != 0
+    return is_drawn & ((_num_best(choices, vocab_size) < vocab_size) | (tl.load(choices + 2) < 1.0))
+
+
+@triton.jit
+def _row_peak(facts, num_chunks, chunk_tile: tl.constexpr):
+    chunks = tl.arange(0, chunk_tile)
+    return tl.max(tl.load(facts + chunks, mask=chunks < num_chunks, other=float("-inf")), 0)
+
+
+@triton.jit
+def _first_step(facts, choices, num_chunks, num_thresholds: tl.constexpr, chunk_tile: tl.constexpr):
+    """Keys from one threshold of the first round to the next: as many as the least finite value needs."""
+    chunks = tl.arange(0, chunk_tile)
+    lows = tl.load(facts + num_chunks + chunks, mask=chunks < num_chunks, other=float("inf"))
+    peak = _row_peak(facts, num_chunks, chunk_tile)
+    last = _key(tl.minimum(tl.min(lows, 0), peak), peak, tl.load(choices))
+    return last // num_thresholds + 1
+
+
+@triton.jit
+def _needed(choices, sums, vocab_size, num_thresholds: tl.constexpr):
+    """How much must lie up to the cut of the search: tokens where there is a top-k, else weight."""
+    num_best = _num_best(choices, vocab_size)
+    share = (tl.load(choices + 2) * tl.load(sums + num_thresholds - 1).to(tl.float64)).to(tl.int64)
+    return tl.where(num_best < vocab_size, num_best.to(tl.int64), tl.maximum(share, 1))
+
+
+@triton.jit
+def _chosen(sums, needed, low, below, step, num_thresholds: tl.constexpr):
+    """The first key of the step where the cut lies, what lies below it, and how many keys the step has.
+
+    `sums` are those below low + step, low + 2 * step, …, the last of them below the end; `below` those below `low`.
+    """
+    places = tl.arange(0, num_thresholds)
+    found = tl.load(sums + places)
+    is_short = found < needed
+    place = tl.minimum(tl.sum(is_short.to(tl.int32), 0), num_thresholds - 1)
+    below = tl.maximum(below, tl.max(tl.where(is_short & (places < place), found, 0), 0))
+    low += place * step
+    return low, below, tl.where(place == num_thresholds - 1, _KEY_END + 1 - low, step)
+
+
+@triton.jit
+def _sum_below(keys, weights, sums, counts, low, step, chunk: tl.constexpr, tile: tl.constexpr, num: tl.constexpr):
+    """Add to `sums` what this chunk has below each threshold: tokens if `counts`, else weight."""
+    places = tl.arange(0, num)
+    # The last one is the end, above all keys.
+    thresholds = tl.where(places == num - 1, _KEY_END + 1, tl.minimum(low + (places + 1) * step, _KEY_END + 1))
+    total = tl.zeros((tile, num), tl.int64)
+    for first in range(0, chunk, tile):
+        tokens = first + tl.arange(0, tile)
+        amounts = tl.where(counts, tl.full((tile,), 1, tl.int64), tl.load(weights + tokens))
+        is_below = tl.load(keys + tokens)[:, None] < thresholds[None, :]
+        total += tl.where(is_below, amounts[:, None], 0)
+    tl.atomic_add(sums + places, tl.sum(total, 0), sem="relaxed")
+
+
 @row_kernel
 def _scan_kernel(
-    logits, logits_stride, choices, seen, seen_rows, penalised, maxima, peaks, peak_ids, raw_peaks, raw_sums, masses,
-    num_chunks, vocab_size, chunk: tl.constexpr, group: tl.constexpr, num_choices: tl.constexpr,
+    logits, logits_stride, choices, seen, seen_rows, penalised, facts, peak_ids, sums, num_listed, num_chunks,
+    vocab_size, chunk: tl.constexpr, num_thresholds: tl.constexpr,
 ):  # fmt: skip
     row, part = tl.program_id(0), tl.program_id(1)
-    choices += row * num_choices
-    places = tl.arange(0, chunk)
-    tokens = part * chunk + places
+    choices += row * _NUM_CHOICES
+    facts += row * 4 * num_chunks + part
+    tokens = part * chunk + tl.arange(0, chunk)
     is_token = tokens < vocab_size
     raw = tl.load(logits + row * logits_stride + tokens, mask=is_token, other=float("-inf"))
     raw_peak = tl.max(raw, 0)
-    tl.store(raw_peaks + row * num_chunks + part, raw_peak)
-    tl.store(raw_sums + row * num_chunks + part, tl.sum(tl.exp(raw - _finite(raw_peak)), 0))
+    tl.store(facts + 2 * num_chunks, raw_peak)
+    tl.store(facts + 3 * num_chunks, tl.sum(tl.exp(raw - _finite(raw_peak)), 0))
     was_seen = tl.load(seen + tl.load(seen_rows + row) * vocab_size + tokens, mask=is_token, other=0) != 0
     presence, repetition = tl.load(choices + 4).to(tl.float32), tl.load(choices + 5).to(tl.float32)
     repeated = tl.where(raw > 0, tl.div_rn(raw, repetition + tl.zeros_like(raw)), raw * repetition) - presence
     values = tl.where(was_seen, repeated, raw)
+    # What is no number is not drawn.
+    values = tl.where(values == values, values, float("-inf"))
     tl.store(penalised + row * num_chunks * chunk + tokens, values)
     peak = tl.max(values, 0)
-    tl.store(peaks + row * num_chunks + part, peak)
-    tl.store(peak_ids + row * num_chunks + part, tl.min(tl.where(values == peak, tokens, 0x7FFFFFFF), 0))
-    groups = row * num_chunks * (chunk // group) + part * (chunk // group) + tl.arange(0, chunk // group)
-    tl.store(maxima + groups, tl.max(tl.reshape(values, (chunk // group, group)), 1))
-    temperature = tl.load(choices)
-    # The mass of the whole row is asked for by top-p alone, and by no top-k below it.
-    if (temperature > 0) & (tl.load(choices + 2) < 1.0) & (_num_best(choices, vocab_size) == vocab_size):
-        mass = tl.sum(tl.exp(_scaled(values, _finite(peak), temperature)), 0)
-        tl.store(masses + row * num_chunks + part, mass)
+    tl.store(facts, peak)
+    tl.store(facts + num_chunks, tl.min(tl.where(values > float("-inf"), values, float("inf")), 0))
+    tl.store(peak_ids + row * num_chunks + part, tl.min(tl.where(values == peak, tokens, _NO_ID), 0))
+    if part == 0:
+        places = tl.arange(0, 2 * num_thresholds)
+        tl.store(sums + row * 2 * num_thresholds + places, tl.zeros((2 * num_thresholds,), tl.int64))
+        tl.store(num_listed + row, 0)
+
+
+@row_kernel
+def _weigh_kernel(
+    penalised, facts, choices, keys, weights, sums, num_chunks, vocab_size,
+    chunk: tl.constexpr, num_thresholds: tl.constexpr, tile: tl.constexpr, chunk_tile: tl.constexpr,
+):  # fmt: skip
+    row, part = tl.program_id(0), tl.program_id(1)
+    choices += row * _NUM_CHOICES
+    keys_per_unit = tl.load(choices)
+    if keys_per_unit == 0:
+        return
+    facts += row * 4 * num_chunks
+    first = (row * num_chunks + part) * chunk
+    places = tl.arange(0, chunk)
+    values = tl.load(penalised + first + places)
+    found = _key(values, _row_peak(facts, num_chunks, chunk_tile), keys_per_unit)
+    # Behind the last token nothing counts, not even as the last key.
+    found = tl.where(part * chunk + places < vocab_size, found, _KEY_END + 1)
+    tl.store(keys + first + places, found)
+    tl.store(weights + first + places, _weight(found))
+    if _has_cut(choices, vocab_size):
+        step = _first_step(facts, choices, num_chunks, num_thresholds, chunk_tile)
+        counts = _num_best(choices, vocab_size) < vocab_size
+        tl.debug_barrier()
+        _sum_below(
+            keys + first, weights + first, sums + row * 2 * num_thresholds, counts, 0, step, chunk, tile, num_thresholds
+        )
+
+
+@row_kernel
+def _narrow_kernel(
+    facts, choices, keys, weights, sums, num_chunks, vocab_size,
+    chunk: tl.constexpr, num_thresholds: tl.constexpr, tile: tl.constexpr, chunk_tile: tl.constexpr,
+):  # fmt: skip
+    row, part = tl.program_id(0), tl.program_id(1)
+    choices += row * _NUM_CHOICES
+    if _has_cut(choices, vocab_size):
+        sums += row * 2 * num_thresholds
+        step = _first_step(facts + row * 4 * num_chunks, choices, num_chunks, num_thresholds, chunk_tile)
+        needed = _needed(choices, sums, vocab_size, num_thresholds)
+        low, _below, step = _chosen(sums, needed, 0, needed * 0, step, num_thresholds)
+        first = (row * num_chunks + part) * chunk
+        counts = _num_best(choices, vocab_size) < vocab_size
+        _sum_below(
+            keys + first, weights + first, sums + num_thresholds, counts, low, step // num_thresholds + 1, chunk, tile,
+            num_thresholds,
+        )  # fmt: skip
+
+
+@triton.jit
+def _last_step(facts, choices, sums, num_chunks, vocab_size, num_thresholds: tl.constexpr, chunk_tile: tl.constexpr):
+    """What is left after both rounds: first key, what lies below it, number of keys, and how much is needed."""
+    needed = _needed(choices, sums, vocab_size, num_thresholds)
+    step = _first_step(facts, choices, num_chunks, num_thresholds, chunk_tile)
+    low, below, step = _chosen(sums, needed, 0, needed * 0, step, num_thresholds)
+    step = step // num_thresholds + 1
+    low, below, step = _chosen(sums + num_thresholds, needed, low, below, step, num_thresholds)
+    return low, below, step, needed
+
+
+@triton.jit
+def _is_nested(choices, vocab_size):
+    """Top-p's mass is that of top-k's tokens: all of them must be looked at."""
+    return (_num_best(choices, vocab_size) < vocab_size) & (tl.load(choices + 2) < 1.0)
+
+
+@row_kernel
+def _gather_kernel(
+    facts, choices, keys, weights, sums, num_listed, listed_keys, listed_weights, num_chunks, vocab_size,
+    chunk: tl.constexpr, num_thresholds: tl.constexpr, most_listed: tl.constexpr, chunk_tile: tl.constexpr,
+):  # fmt: skip
+    row, part = tl.program_id(0), tl.program_id(1)
+    choices += row * _NUM_CHOICES
+    if _has_cut(choices, vocab_size):
+        low, _below, step, _all = _last_step(
+            facts + row * 4 * num_chunks, choices, sums + row * 2 * num_thresholds, num_chunks, vocab_size,
+            num_thresholds, chunk_tile,
+        )  # fmt: skip
+        high = low + step
+        low = tl.where(_is_nested(choices, vocab_size), 0, low)
+        places = (row * num_chunks + part) * chunk + tl.arange(0, chunk)
+        found = tl.load(keys + places)
+        is_listed = (found >= low) & (found < high)
+        count = tl.sum(is_listed.to(tl.int32), 0)
+        if count > 0:
+            targets = tl.atomic_add(num_listed + row, count, sem="relaxed")
+            targets += tl.cumsum(is_listed.to(tl.int32), 0) - 1
+            is_listed = is_listed & (targets < most_listed)
+            tl.store(listed_keys + row * most_listed + targets, found, mask=is_listed)
+            tl.store(listed_weights + row * most_listed + targets, tl.load(weights + places), mask=is_listed)
+
+
+@triton.jit
+def _amount(keys, weights, num_tokens, last_key, counts: tl.constexpr, tile: tl.constexpr):
+    """Tokens (`counts`) or weight of a whole row up to a key."""
+    total = tl.zeros((tile,), tl.int64)
+    for first in range(0, num_tokens, tile):
+        places = first + tl.arange(0, tile)
+        is_counted = tl.load(keys + places, mask=places < num_tokens, other=_KEY_END + 1) <= last_key
+        if counts:
+            total += is_counted.to(tl.int64)
+        else:
+            total += tl.load(weights + places, mask=is_counted, other=0)
+    return tl.sum(total, 0)
+
+
+@triton.jit
+def _least_key_of_row(keys, weights, num_tokens, first_key, last_key, needed, counts: tl.constexpr, tile: tl.constexpr):
+    """The least key, from the first to the last, up to which there is as much as is needed."""
+    while first_key < last_key:
+        middle = first_key + (last_key - first_key) // 2
+        is_enough = _amount(keys, weights, num_tokens, middle, counts, tile) >= needed
+        last_key = tl.where(is_enough, middle, last_key)
+        first_key = tl.where(is_enough, first_key, middle + 1)
+    return first_key
+
+
+@triton.jit
+def _least_key(keys, amounts, first_key, last_key, needed):
+    """The same among tokens at hand."""
+    while first_key < last_key:
+        middle = first_key + (last_key - first_key) // 2
+        is_enough = tl.sum(tl.where(keys <= middle, amounts, 0), 0) >= needed
+        last_key = tl.where(is_enough, middle, last_key)
+        first_key = tl.where(is_enough, first_key, middle + 1)
+    return first_key
+
+
+@triton.jit
+def _share_of_best(choices, num_best, num_above, mass_above, cut):
+    """The weight that top-p needs of top-k's tokens: those above the cut, and as many of its equals as make up k."""
+    of_equals = (num_best - num_above) * tl.max(_weight(cut + tl.zeros((1,), tl.int32)), 0)
+    mass = mass_above + of_equals
+    return tl.maximum((tl.load(choices + 2) * mass.to(tl.float64)).to(tl.int64), 1)
+
+
+@triton.jit
+def _cut_of_listed(keys, weights, num_listed, low, high, below, needed, choices, vocab_size, most_listed: tl.constexpr):
+    places = tl.arange(0, most_listed)
+    is_listed = places < num_listed
+    found = tl.load(keys + places, mask=is_listed, other=_KEY_END + 1)
+    mass = tl.load(weights + places, mask=is_listed, other=0)
+    ones = is_listed.to(tl.int64)
+    if _is_nested(choices, vocab_size):
+        cut = _least_key(found, ones, low, high, needed)
+        num_above = tl.sum(tl.where(found < cut, ones, 0), 0)
+        mass_above = tl.sum(tl.where(found < cut, mass, 0), 0)
+        share = _share_of_best(choices, needed, num_above, mass_above, cut)
+        cut = _least_key(found, mass, low * 0, cut, share)
+    else:
+        amounts = tl.where(_num_best(choices, vocab_size) < vocab_size, ones, mass)
+        cut = _least_key(found, amounts, low, high, needed - below)
+    return cut
+
+
+@triton.jit
+def _cut_of_row(keys, weights, low, high, needed, choices, vocab_size, tile: tl.constexpr):
+    if _num_best(choices, vocab_size) < vocab_size:
+        cut = _least_key_of_row(keys, weights, vocab_size, low, high, needed, True, tile)
+        if _is_nested(choices, vocab_size):
+            num_above = _amount(keys, weights, vocab_size, cut - 1, True, tile)
+            mass_above = _amount(keys, weights, vocab_size, cut - 1, False, tile)
+            share = _share_of_best(choices, needed, num_above, mass_above, cut)
+            cut = _least_key_of_row(keys, weights, vocab_size, low * 0, cut, share, False, tile)
+    else:
+        cut = _least_key_of_row(keys, weights, vocab_size, low, high, needed, False, tile)
+    return cut
 
 
 @row_kernel
 def _cut_kernel(
-    penalised, maxima, peaks, masses, choices, candidates, cuts, num_chunks, vocab_size,
-    chunk: tl.constexpr, group: tl.constexpr, num_choices: tl.constexpr, most_groups: tl.constexpr,
-    chunk_tile: tl.constexpr, group_tile: tl.constexpr,
+    facts, choices, keys, weights, sums, num_listed, listed_keys, listed_weights, cuts, num_chunks, vocab_size,
+    chunk: tl.constexpr, num_thresholds: tl.constexpr, most_listed: tl.constexpr, row_tile: tl.constexpr,
+    chunk_tile: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0)
-    choices += row * num_choices
-    temperature, top_p = tl.load(choices), tl.load(choices + 2)
-    num_best = _num_best(choices, vocab_size)
-    if (temperature == 0) | ((num_best == vocab_size) & (top_p == 1.0)):
-        tl.store(cuts + row, float("-inf"))
-        return
-    penalised += row * num_chunks * chunk
-    chunks = tl.arange(0, chunk_tile)
-    chunk_peaks = tl.load(peaks + row * num_chunks + chunks, mask=chunks < num_chunks, other=float("-inf"))
-    peak = _finite(tl.max(chunk_peaks, 0))
-    keys, weights, num_sure = _best_tokens(
-        penalised, maxima + row * num_chunks * (chunk // group), candidates + row * most_groups,
-        num_chunks * (chunk // group), peak, temperature, vocab_size, group, most_groups, group_tile,
-    )  # fmt: skip
-    num_ranked = tl.minimum(num_best, num_sure)
-    last = kth_largest(keys, num_ranked)
-    above = tl.sum(tl.where(keys > last, weights, 0.0), 0)
-    num_equal = num_ranked - tl.sum((keys > last).to(tl.int32), 0)
-    total = above + num_equal * tl.exp(_scaled(value_of_ordered_bits(last), peak, temperature))
-    is_ranked = num_ranked == num_best
-    if (top_p < 1.0) & (num_ranked < num_best) & (num_best == vocab_size):
-        shrink = tl.exp(_scaled(_finite(chunk_peaks), peak, temperature))
-        part = tl.load(masses + row * num_chunks + chunks, mask=chunks < num_chunks, other=0.0)
-        total = tl.sum(tl.where(chunks < num_chunks, part * shrink, 0.0), 0)
-        is_ranked = above >= top_p * total
-    if is_ranked:
-        cut = last
-        if top_p < 1.0:
-            cut = _least_with_mass(keys, weights, top_p * total)
-        tl.store(cuts + row, value_of_ordered_bits(cut))
-    else:
-        cut = _cut_of_whole_row(penalised, num_best, top_p, total, peak, temperature, vocab_size, most_groups * group)
-        tl.store(cuts + row, value_of_ordered_bits(cut))
-
-
-@triton.jit
-def _best_tokens(
-    penalised, maxima, candidates, num_groups, peak, temperature, vocab_size,
-    group: tl.constexpr, most_groups: tl.constexpr, group_tile: tl.constexpr,
-):  # fmt: skip
-    """Ordered bits and fp64 weights [most_groups * group] of the best groups' tokens, and how many best are sure."""
-    groups = tl.arange(0, group_tile)
-    best = ordered_bits(tl.load(maxima + groups, mask=groups < num_groups, other=float("-inf")))
-    num_chosen = tl.minimum(num_groups, most_groups)
-    is_chosen = is_among_largest(tl.where(groups < num_groups, best, LOWEST), num_chosen)
-    tl.store(candidates + tl.cumsum(is_chosen.to(tl.int32), 0) - 1, groups, mask=is_chosen)
-    tl.debug_barrier()
-    members = tl.arange(0, most_groups * group)
-    is_member = members // group < num_chosen
-    tokens = tl.load(candidates + members // group, mask=is_member, other=0) * group + members % group
-    values = tl.load(penalised + tokens, mask=is_member, other=float("-inf"))
-    weights = tl.where(is_member, tl.exp(_scaled(values, peak, temperature)), 0.0)
-    num_sure = tl.where(num_groups <= most_groups, vocab_size, tl.minimum(most_groups, vocab_size))
-    return tl.where(is_member, ordered_bits(values), LOWEST), weights, num_sure
-
-
-@triton.jit
-def _least_with_mass(keys, weights, mass):
-    """The greatest key that leaves at least `mass` among the keys from it upwards."""
-    found = tl.zeros((), tl.int32)
-    bit = tl.full((), LOWEST, tl.int32)
-    for _ in range(32):
-        higher = found | bit
-        found = tl.where(tl.sum(tl.where(keys >= (higher ^ LOWEST), weights, 0.0), 0) >= mass, higher, found)
-        bit = (bit >> 1) & 0x7FFFFFFF
-    return found ^ LOWEST
-
-
-@triton.jit
-def _count_and_mass(penalised, least, peak, temperature, vocab_size, tile: tl.constexpr):
-    """Of the row's tokens from ordered bits `least` upwards: their number, and their weight with fp32 terms."""
-    count, mass = tl.zeros((), tl.int32), tl.zeros((), tl.float64)
-    for first in range(0, vocab_size, tile):
-        tokens = first + tl.arange(0, tile)
-        values = tl.load(penalised + tokens, mask=tokens < vocab_size, other=float("-inf"))
-        is_counted = (ordered_bits(values) >= least) & (tokens < vocab_size)
-        weights = tl.exp(_scaled(values, peak, temperature).to(tl.float32)).to(tl.float64)
-        count += tl.sum(is_counted.to(tl.int32), 0)
-        mass += tl.sum(tl.where(is_counted, weights, 0.0), 0)
-    return count, mass
-
-
-@triton.jit
-def _cut_of_whole_row(penalised, num_best, top_p, total, peak, temperature, vocab_size, tile: tl.constexpr):
-    """Ordered bits of the least logit that survives, however many do. `total` is the mass of a whole row."""
-    last = tl.full((), LOWEST, tl.int32)
-    if num_best < vocab_size:
-        found = tl.zeros((), tl.int32)
-        bit = tl.full((), LOWEST, tl.int32)
-        for _ in range(32):
-            higher = found | bit
-            count, _mass = _count_and_mass(penalised, higher ^ LOWEST, peak, temperature, vocab_size, tile)
-            found = tl.where(count >= num_best, higher, found)
-            bit = (bit >> 1) & 0x7FFFFFFF
-        last = found ^ LOWEST
-        # The k-th may have equals beyond the k: only so many of them count.
-        count, mass = _count_and_mass(penalised, last, peak, temperature, vocab_size, tile)
-        total = mass - (count - num_best) * tl.exp(_scaled(value_of_ordered_bits(last), peak, temperature))
-    if top_p < 1.0:
-        found = tl.zeros((), tl.int32)
-        bit = tl.full((), LOWEST, tl.int32)
-        for _ in range(32):
-            higher = found | bit
-            _count, mass = _count_and_mass(penalised, higher ^ LOWEST, peak, temperature, vocab_size, tile)
-            found = tl.where(mass >= top_p * total, higher, found)
-            bit = (bit >> 1) & 0x7FFFFFFF
-        last = tl.maximum(last, found ^ LOWEST)
-    return last
+    choices += row * _NUM_CHOICES
+    cut = tl.load(choices + 3).to(tl.int32)
+    if _has_cut(choices, vocab_size):
+        low, below, step, needed = _last_step(
+            facts + row * 4 * num_chunks, choices, sums + row * 2 * num_thresholds, num_chunks, vocab_size,
+            num_thresholds, chunk_tile,
+        )  # fmt: skip
+        high = tl.minimum(low + step - 1, _KEY_END)
+        count = tl.load(num_listed + row)
+        if count <= most_listed:
+            found = _cut_of_listed(
+                listed_keys + row * most_listed, listed_weights + row * most_listed, count, low, high, below, needed,
+                choices, vocab_size, most_listed,
+            )  # fmt: skip
+            cut = tl.minimum(cut, found)
+        else:
+            first = row * num_chunks * chunk
+            found = _cut_of_row(keys + first, weights + first, low, high, needed, choices, vocab_size, row_tile)
+            cut = tl.minimum(cut, found)
+    tl.store(cuts + row, cut)
 
 
 @row_kernel
 def _draw_kernel(
-    logits, logits_stride, choices, seen, seen_rows, uniforms, penalised, peaks, peak_ids, raw_peaks, raw_sums, cuts,
-    masses, ids, logprobs, counters, num_chunks, vocab_size,
-    chunk: tl.constexpr, chunk_tile: tl.constexpr, num_choices: tl.constexpr,
+    logits, logits_stride, choices, seen, seen_rows, uniforms, keys, weights, facts, peak_ids, cuts, masses, ids,
+    logprobs, counters, num_chunks, vocab_size, chunk: tl.constexpr, chunk_tile: tl.constexpr,
 ):  # fmt: skip
     row, part = tl.program_id(0), tl.program_id(1)
-    temperature, log_min_p = tl.load(choices + row * num_choices), tl.load(choices + row * num_choices + 3)
     chunks, stats = tl.arange(0, chunk_tile), row * num_chunks
     is_chunk = chunks < num_chunks
-    chunk_peaks = tl.load(peaks + stats + chunks, mask=is_chunk, other=float("-inf"))
-    peak = tl.max(chunk_peaks, 0)
-    cut = tl.load(cuts + row)
-    penalised += row * num_chunks * chunk
+    facts += row * 4 * num_chunks
     places = tl.arange(0, chunk)
-    if temperature == 0:
+    if tl.load(choices + row * _NUM_CHOICES) == 0:
         if part > 0:
             return
-        firsts = tl.load(peak_ids + stats + chunks, mask=is_chunk, other=0x7FFFFFFF)
-        token = tl.min(tl.where(chunk_peaks == peak, firsts, 0x7FFFFFFF), 0)
+        chunk_peaks = tl.load(facts + chunks, mask=is_chunk, other=float("-inf"))
+        firsts = tl.load(peak_ids + stats + chunks, mask=is_chunk, other=_NO_ID)
+        token = tl.min(tl.where(chunk_peaks == tl.max(chunk_peaks, 0), firsts, _NO_ID), 0)
     else:
-        mass = tl.zeros((), tl.float64)
-        if tl.load(peaks + stats + part) >= cut:
-            mass = tl.sum(_weights(penalised + part * chunk + places, cut, _finite(peak), temperature, log_min_p), 0)
-        tl.store(masses + stats + part, mass)
+        cut = tl.load(cuts + row)
+        tl.store(masses + stats + part, tl.sum(_kept(keys, weights, (stats + part) * chunk + places, cut), 0))
         if not is_last_arrival(counters + row, num_chunks):
             return
-        kept = tl.load(masses + stats + chunks, mask=is_chunk, other=0.0, cache_modifier=".cg")
-        summed = tl.cumsum(kept, 0)
-        goal = tl.load(uniforms + row) * tl.sum(kept, 0)
-        # Round-off must not lead to a token without weight: the first past the goal, else the last that has any.
-        drawn = _first_past(summed, kept, goal, chunks, chunk_tile)
-        before = tl.sum(tl.where(chunks < drawn, kept, 0.0), 0)
-        weights = _weights(penalised + drawn * chunk + places, cut, _finite(peak), temperature, log_min_p)
-        place = _first_past(before + tl.cumsum(weights, 0), weights, goal, places, chunk)
-        token = drawn * chunk + place
-    token = tl.minimum(token, vocab_size - 1)
-    raw = tl.load(raw_peaks + stats + chunks, mask=is_chunk, other=float("-inf"))
+        summed = tl.cumsum(tl.load(masses + stats + chunks, mask=is_chunk, other=0, cache_modifier=".cg"), 0)
+        total = tl.max(summed, 0)
+        goal = tl.minimum((tl.load(uniforms + row) * total.to(tl.float64)).to(tl.int64), total - 1)
+        drawn = tl.sum((summed <= goal).to(tl.int32), 0)
+        before = tl.max(tl.where(chunks < drawn, summed, 0), 0)
+        within = before + tl.cumsum(_kept(keys, weights, (stats + drawn) * chunk + places, cut), 0)
+        token = drawn * chunk + tl.sum((within <= goal).to(tl.int32), 0)
+    raw = tl.load(facts + 2 * num_chunks + chunks, mask=is_chunk, other=float("-inf"))
     raw_peak = _finite(tl.max(raw, 0))
-    sums = tl.load(raw_sums + stats + chunks, mask=is_chunk, other=0.0)
+    sums = tl.load(facts + 3 * num_chunks + chunks, mask=is_chunk, other=0.0)
     log_total = raw_peak + tl.log(tl.sum(sums * tl.exp(_finite(raw) - raw_peak), 0))
     tl.store(ids + row, token.to(tl.int64))
     tl.store(logprobs + row, tl.load(logits + row * logits_stride + token) - log_total)
@@ -305,15 +446,6 @@ def _draw_kernel(
 
 
 @triton.jit
-def _weights(places, cut, peak, temperature, log_min_p):
-    """fp64 weight of each token of a chunk, zero for those that were cut."""
-    values = tl.load(places)
-    scaled = _scaled(values, peak, temperature)
-    return tl.where((values >= cut) & (scaled >= log_min_p), tl.exp(scaled), 0.0)
-
-
-@triton.jit
-def _first_past(summed, weights, goal, places, size: tl.constexpr):
-    first = tl.min(tl.where((summed > goal) & (weights > 0), places, size), 0)
-    last = tl.max(tl.where(weights > 0, places, 0), 0)
-    return tl.where(first < size, first, last)
+def _kept(keys, weights, places, cut):
+    """Weights of the tokens that survive, zero of the others."""
+    return tl.where(tl.load(keys + places) <= cut, tl.load(weights + places), 0)

@@ -8,7 +8,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runtime.execute.sampler import make_generator, penalise, sample
+from runtime.execute.sampler import Draws, sample
+from runtime.kernels.torch_ops.sampler import KEY_END, pack_options, penalise, sample_rows, weights_of
 from runtime.options import SamplingOptions
 
 NUM_DRAWS = 4000
@@ -45,8 +46,8 @@ OPTIONS = st.builds(
 
 
 def draws(logits: torch.Tensor, options: SamplingOptions, generated: list[int], num: int, seed: int) -> np.ndarray:
-    generator = make_generator(seed)
-    return np.array([int(sample(logits[None], [options], [generated], [generator]).ids) for _ in range(num)])
+    numbers = [Draws.of(seed).number(index) for index in range(num)]
+    return np.array([int(sample(logits[None], [options], [generated], [number]).ids) for number in numbers])
 
 
 @settings(max_examples=60, deadline=None)
@@ -88,37 +89,47 @@ def test_the_same_seed_gives_the_same_ids_whatever_else_is_in_the_batch() -> Non
     logits = torch.randn(3, 50, generator=torch.Generator().manual_seed(0))
     options = SamplingOptions(temperature=1.0, top_k=30)
     alone = [draws(logits[row], options, [], 20, 7 + row).tolist() for row in range(3)]
-    generators = [make_generator(7 + row) for row in range(3)]
-    steps = [sample(logits, [options] * 3, [[], [], []], generators).ids.tolist() for _ in range(20)]
+    sources = [Draws.of(7 + row) for row in range(3)]
+    steps = [
+        sample(logits, [options] * 3, [[], [], []], [source.number(index) for source in sources]).ids.tolist()
+        for index in range(20)
+    ]
     assert [list(row) for row in zip(*steps, strict=True)] == alone
     assert draws(logits[0], options, [], 20, 8).tolist() != alone[0]
 
 
 def test_without_a_seed_two_requests_differ() -> None:
-    assert make_generator(None).initial_seed() != make_generator(None).initial_seed()
-    assert make_generator(-5).initial_seed() == make_generator(-5).initial_seed()
+    assert Draws.of(None) != Draws.of(None)
+    assert Draws.of(-5) == Draws.of(-5)
+    assert Draws.of(-5).number(0) != Draws.of(5).number(0)
 
 
 def test_greedy_takes_the_lowest_of_the_best_and_draws_nothing() -> None:
-    generator = make_generator(1)
-    before = generator.get_state()
     logits = torch.tensor([[0.0, 2.0, 2.0, 1.0]])
-    assert sample(logits, [SamplingOptions(top_k=3)], [[]], [generator]).ids.tolist() == [1]
-    assert torch.equal(before, generator.get_state())
+    for number in (0.0, 0.5, 0.999):
+        assert sample(logits, [SamplingOptions(top_k=3)], [[]], [number]).ids.tolist() == [1]
 
 
 def test_penalties_look_at_generated_tokens_once_each() -> None:
     logits = torch.tensor([4.0, -4.0, 1.0])
     options = SamplingOptions(presence_penalty=0.5, repetition_penalty=2.0)
-    assert penalise(logits, options, [0, 0, 1]).tolist() == [1.5, -8.5, 1.0]
+    choice = pack_options([options])[0]
+    assert penalise(logits, torch.tensor([1, 1, 0]), choice).tolist() == [1.5, -8.5, 1.0]
     assert logits.tolist() == [4.0, -4.0, 1.0]
-    assert penalise(logits, options, []) is logits
+    assert penalise(logits, torch.ones(3), pack_options([SamplingOptions()])[0]) is logits
+    seen, rows = torch.zeros(2, 3, dtype=torch.uint8), torch.tensor([1])
+    sample_rows(logits[None], choice[None], seen, rows, torch.zeros(1, dtype=torch.float64))
+    assert seen.tolist() == [[0, 0, 0], [1, 0, 0]]
+    assert int(sample(logits[None], [options], [[0, 0]], [0.0]).ids) == 0
+    assert int(sample(logits[None], [SamplingOptions(presence_penalty=2.0)], [[0]], [0.0]).ids) == 0
+    harsh = SamplingOptions(presence_penalty=2.0, repetition_penalty=2.0)
+    assert int(sample(logits[None], [harsh], [[0]], [0.0]).ids) == 2
 
 
 def test_logprobs_are_of_the_models_own_distribution() -> None:
     logits = torch.randn(2, 30, generator=torch.Generator().manual_seed(5))
     options = SamplingOptions(temperature=0.3, top_k=2, presence_penalty=2.0)
-    sampled = sample(logits, [options, SamplingOptions()], [[1], []], [make_generator(1), make_generator(2)])
+    sampled = sample(logits, [options, SamplingOptions()], [[1], []], [0.3, 0.6])
     expected = logits.log_softmax(1)[torch.arange(2), sampled.ids]
     torch.testing.assert_close(sampled.logprobs, expected)
 
@@ -127,7 +138,7 @@ def test_logprobs_are_of_the_models_own_distribution() -> None:
 def test_extremes_stay_finite(temperature: float) -> None:
     logits = torch.tensor([[-1e30, 80.0, -math.inf, 79.0, 3e30]])
     options = SamplingOptions(temperature=temperature, top_k=4, top_p=0.999)
-    sampled = sample(logits, [options], [[]], [make_generator(0)])
+    sampled = sample(logits, [options], [[]], [0.4])
     assert sampled.ids.tolist() == [4]
     assert sampled.logprobs.tolist() == [0.0]
 
@@ -140,6 +151,23 @@ def test_ties_with_the_last_kept_token_are_kept() -> None:
 def test_broken_logits_show_in_the_logprob() -> None:
     logits = torch.tensor([[math.nan, 1.0]])
     for options in (SamplingOptions(), SamplingOptions(temperature=1.0, top_k=1, top_p=0.5)):
-        sampled = sample(logits, [options], [[]], [make_generator(0)])
+        sampled = sample(logits, [options], [[]], [0.4])
         assert 0 <= int(sampled.ids) < 2
         assert math.isnan(float(sampled.logprobs))
+
+
+def test_weights_are_powers_of_two() -> None:
+    keys = torch.cat([torch.arange(0, KEY_END, 8191), torch.tensor([0, 1, (1 << 24) - 1, 1 << 24, KEY_END])]).int()
+    expected = torch.exp2(-keys.double() / 2**24) * 2**44
+    assert ((weights_of(keys) - expected).abs() <= expected * 1e-10 + 1).all()
+    assert weights_of(keys[-5:]).tolist()[0] == 2**44
+    assert int(weights_of(keys[-1:])) == 0
+
+
+def test_numbers_of_a_request_are_spread_evenly() -> None:
+    numbers = np.array([[Draws.of(seed).number(index) for index in range(500)] for seed in range(20)])
+    assert ((numbers >= 0) & (numbers < 1)).all()
+    assert len(np.unique(numbers)) == numbers.size
+    counts = np.bincount((numbers * 16).astype(int).ravel(), minlength=16)
+    assert ((counts - 625) ** 2 / 625).sum() < 15 + 5 * math.sqrt(30)
+    assert abs(np.corrcoef(numbers[0], numbers[1])[0, 1]) < 0.2

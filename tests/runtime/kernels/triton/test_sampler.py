@@ -1,4 +1,4 @@
-"""The device draws what `runtime.execute.sampler` draws from the same number; a row's bits are its own."""
+"""The device draws the twin's tokens, all of them; a row's bits are its own."""
 
 import math
 from dataclasses import replace
@@ -7,8 +7,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from runtime.execute.sampler import make_generator, sample
-from runtime.kernels.triton_ops.sampler import pack_options, sample_rows
+from runtime.kernels.torch_ops import sampler as twin
+from runtime.kernels.torch_ops.sampler import pack_options
+from runtime.kernels.triton_ops.sampler import sample_rows
 from runtime.options import SamplingOptions
 from tests.support.row_independence import assert_rows_stand_alone, poison_new_memory
 
@@ -38,19 +39,18 @@ def make_seen(vocab_size: int, device: torch.device) -> tuple[Tensor, Tensor]:
     return seen, rows
 
 
-def draw(seeds: range) -> Tensor:
-    """The numbers that those seeds' generators draw first."""
-    return torch.stack([torch.rand((), generator=make_generator(seed), dtype=torch.float64) for seed in seeds])
+def draw(num_rows: int, seed: int) -> Tensor:
+    return torch.rand(num_rows, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-def check(logits: Tensor, options: list[SamplingOptions], first_seed: int) -> None:
+def check(logits: Tensor, options: list[SamplingOptions], seed: int) -> None:
     seen, rows = make_seen(logits.shape[1], logits.device)
-    seeds = range(first_seed, first_seed + 4)
-    expected = sample(logits, options, GENERATED, [make_generator(seed) for seed in seeds])
-    uniforms = draw(seeds).to(logits.device)
-    ids, logprobs = sample_rows(logits, pack_options(options).to(logits.device), seen, rows, uniforms)
-    assert ids.tolist() == expected.ids.tolist()
-    torch.testing.assert_close(logprobs, expected.logprobs, rtol=1e-5, atol=2e-6)
+    inputs = pack_options(options), seen, rows, draw(4, seed)
+    # The twin on the CPU, where its sums are its own; the kernel must not differ in one draw.
+    expected, expected_logprobs = twin.sample_rows(logits.cpu(), *(tensor.cpu().clone() for tensor in inputs))
+    ids, logprobs = sample_rows(logits, *(tensor.to(logits.device) for tensor in inputs))
+    assert ids.tolist() == expected.tolist()
+    torch.testing.assert_close(logprobs.cpu(), expected_logprobs, rtol=1e-5, atol=2e-6)
     marked, _ = make_seen(logits.shape[1], logits.device)
     marked[rows, ids] = 1
     assert torch.equal(seen, marked)
@@ -82,7 +82,7 @@ def test_rows_of_one_batch_have_options_of_their_own(device: torch.device) -> No
     logits = torch.randn(4, 1500, device=device) * 3
     check(logits, [CHOICES[0], CHOICES[6], CHOICES[2], CHOICES[4]], 3)
     seen, rows = make_seen(1500, device)
-    choices, uniforms = pack_options(CHOICES[3:7]).to(device), draw(range(4)).to(device)
+    choices, uniforms = pack_options(CHOICES[3:7]).to(device), draw(4, 0).to(device)
     assert_rows_stand_alone(
         lambda part: sample_rows(logits[part], choices[part], seen.clone(), rows[part], uniforms[part]), 4
     )
@@ -116,6 +116,31 @@ def test_extremes_stay_finite_and_broken_logits_show(device: torch.device) -> No
     logits[:, 0] = math.nan
     for options in (SamplingOptions(), SamplingOptions(temperature=1.0, top_k=1, top_p=0.5)):
         choices = pack_options([options] * 4).to(device)
-        ids, logprobs = sample_rows(logits, choices, seen, rows, draw(range(4)).to(device))
+        ids, logprobs = sample_rows(logits, choices, seen, rows, draw(4, 0).to(device))
         assert ((ids >= 0) & (ids < 8)).all()
         assert logprobs.isnan().all()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        SamplingOptions(temperature=1.0, top_p=0.5),
+        SamplingOptions(temperature=1.0, top_k=2100),
+        SamplingOptions(temperature=1.0, top_k=2100, top_p=0.4),
+    ],
+)
+def test_more_tokens_than_can_be_listed(options: SamplingOptions, device: torch.device) -> None:
+    """Equal ones, two values, a cluster far below the best, and one that only the whole row's bits tell apart."""
+    logits = torch.zeros(4, 2500, device=device)
+    logits[1, ::3] = 1.0
+    logits[2] = torch.randn(2500) * 1e-4 - 3.0
+    logits[2, 7], logits[2, 9] = 0.0, -40.0
+    logits[3] = torch.randn(2500) * 1e-6 + 1.0
+    check(logits, [options] * 4, 5)
+
+
+def test_tokens_that_are_barred_are_never_drawn(device: torch.device) -> None:
+    logits = torch.full((4, 1100), -math.inf, device=device)
+    logits[:, 1090:1094] = torch.tensor([1.0, 2.0, 1.5, 0.0], device=device)
+    for options in (CHOICES[2], CHOICES[3], CHOICES[4], SamplingOptions(temperature=1.0, top_k=50, top_p=0.9)):
+        check(logits[:, :1099], [options] * 4, 2)
