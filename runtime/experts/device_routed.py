@@ -13,10 +13,12 @@ from torch import Tensor
 from runtime.experts.branches import Branches
 from runtime.experts.device_slots import DeviceSlots
 from runtime.experts.routed import RoutingRecorder
+from runtime.experts.row_groups import RowGroups
 from runtime.experts.store import PinnedStore
-from runtime.experts.streamed import StreamedExperts
+from runtime.experts.streamed import GroupCompute, StreamedExperts
 from runtime.kernels.ops import Ops
 from runtime.kernels.torch_ops.experts import ExpertCompute
+from runtime.record import RecordLayout
 
 LEAST_GIVEN_BACK_BYTES = 64 << 20
 """Of slots, where memory ran out."""
@@ -43,9 +45,15 @@ class DeviceExperts:
         self._ops, self._num_choices = ops, num_choices
         self._device = device
         self._slot_bytes = max(layout.record_bytes for layout in store.layouts)
-        computes = {layout: ExpertCompute(layout, device) for layout in set(store.layouts)}
+        computes = {layout: self._group_compute(layout) for layout in set(store.layouts)}
         self._computes = [computes[layout] for layout in store.layouts]
         self._allocate()
+
+    def _group_compute(self, layout: RecordLayout) -> GroupCompute:
+        matrices = ExpertCompute(layout, self._device)
+        if self._device.type != "cuda" or not RowGroups.takes(layout):
+            return matrices
+        return RowGroups(layout, self._ops.expert_rows, matrices)
 
     def _allocate(self) -> None:
         num_slots = self.cache.num_slots + self.cache.num_ring_slots

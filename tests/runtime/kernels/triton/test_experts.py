@@ -1,11 +1,13 @@
 """Routed experts equal their twin in every format; bits don't depend on rows, grouping, slots or tuning."""
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
 from torch import Tensor
 
+from runtime.experts.row_groups import RowGroups
 from runtime.kernels.torch_ops.experts import ExpertCompute as Twin
 from runtime.kernels.triton_ops.experts import Cut, Tuning, expert_rows
 from runtime.record import RecordLayout
@@ -128,3 +130,16 @@ def test_nvfp4_widths_that_are_no_multiple_of_16_are_refused() -> None:
     pool = torch.empty(1, layout.record_bytes, dtype=torch.uint8)
     with pytest.raises(ValueError, match=r"48 x 24.*multiples of 16"):
         expert_rows(layout, pool, torch.zeros(1, 1, dtype=torch.int32), torch.zeros(1, 48))
+
+
+def test_a_chunk_of_rows_equals_its_twin(device: torch.device) -> None:
+    """Prefill's way through the kernel: one route per row, many rows, records shared by neighbours."""
+    layout, pool = make_pool("nvfp4", 32, 16, 3, device)
+    routes = [torch.arange(0, 40, 3), torch.tensor([1]), torch.tensor([2, 4, 5])]
+    hidden = torch.randn(20, 32)
+    result, expected = torch.zeros(40, 32, device=device), torch.zeros(40, 32)
+    kernel = partial(expert_rows, tuning=COARSE)
+    compute = RowGroups(layout, kernel, Twin(layout, device))
+    compute.groups(pool, [2, 0, 1], [part.to(device) for part in routes], hidden.to(device), result)
+    Twin(layout).groups(pool.cpu()[:, : layout.record_bytes], [2, 0, 1], routes, hidden, expected)
+    assert_close(result, expected)
