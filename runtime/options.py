@@ -42,7 +42,7 @@ class EngineOptions:
     ram_bytes: int | None = None
     """Plan as if the machine had this much main memory; None: what is free."""
     cache_dir: Path | None = None
-    """Where what can be made again may be kept, such as a model's record file; None: nothing is kept."""
+    """Where what can be made again may be kept: a record file, which experts had slots. None: nothing is kept."""
     num_slots: int | None = None
     """Exact number of expert slots, instead of what fits."""
     context_tokens: int | None = None

@@ -1,7 +1,8 @@
 """The engine process: `python -m runtime.worker DESCRIPTOR`. Owns the process's life, refuses to know the model.
 
 One thread reads commands; the main thread runs the engine, one step at a time, and looks at new commands between
-steps. When the app's end of the pipe closes, whatever the main thread does, the process ends at once.
+steps. A Shutdown ends the process after the step that runs, or half a second later. When the app's end of the pipe
+closes, whatever the main thread does, it ends at once.
 """
 
 import ctypes
@@ -11,11 +12,13 @@ import queue
 import signal
 import sys
 import threading
+import time
 
 from runtime.protocol import Command, Event, LoadModel, Shutdown
 from runtime.wire import Wire
 
 _PR_SET_PDEATHSIG = 1
+_SHUTDOWN_GRACE_S = 0.5
 _logger = logging.getLogger("hotslot.engine")
 
 
@@ -34,7 +37,7 @@ def main() -> None:
         # The app learns of it by the closed pipe, so the process must not linger.
         _logger.exception("the engine ended")
         os._exit(1)
-    # Nothing is left to save: skip the interpreter's teardown, which takes torch most of a second.
+    # What is to be kept was saved: skip the interpreter's teardown, which takes torch most of a second.
     os._exit(0)
 
 
@@ -60,6 +63,9 @@ def _run(send: _Sender, commands: "queue.SimpleQueue[Command]") -> None:
     engine = Engine(send)
     while True:
         for command in _next_commands(commands, must_wait=engine.is_idle):
+            if isinstance(command, Shutdown):
+                engine.close()
+                return
             engine.handle(command)
             if isinstance(command, LoadModel) and not engine.is_loaded:
                 return
@@ -78,9 +84,11 @@ def _read(wire: Wire, commands: "queue.SimpleQueue[Command]") -> None:
     try:
         while True:
             command = wire.receive()
-            if isinstance(command, Shutdown):
-                os._exit(0)
             commands.put(command)  # type: ignore[arg-type]
+            if isinstance(command, Shutdown):
+                # The main thread ends the process between two steps, or is in the middle of something long.
+                time.sleep(_SHUTDOWN_GRACE_S)
+                os._exit(0)
     except (EOFError, OSError):
         os._exit(0)
     except BaseException:

@@ -41,6 +41,7 @@ class RandomModel:
         self.tokenizer = tokenizer = byte_tokenizer(spec.vocab_size)
         self.template = ChatTemplate(TEMPLATE, "a template of the benches", tokenizer, {})
         self.default_sampling = SamplingOptions()
+        self.fingerprint = ""
 
     @property
     def tensors(self) -> TensorSource:

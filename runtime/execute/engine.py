@@ -71,8 +71,8 @@ class Engine:
 
     @property
     def is_idle(self) -> bool:
-        """No step is left to run."""
-        return self._model is None or self._model.scheduler.is_idle
+        """No step is left to run, and nothing that is done while none runs."""
+        return self._model is None or (self._model.scheduler.is_idle and not self._model.warm_start.has_work)
 
     def handle(self, command: Command) -> None:
         """Act on one command. Never raises: what goes wrong becomes the command's last event."""
@@ -89,10 +89,19 @@ class Engine:
                 self._send(failure(command.request_id, "The request could not be read", error))
 
     def step(self) -> None:
-        """Run one planned step, if there is anything to do. Never raises."""
-        if self._model is None or self.is_idle:
+        """Run one planned step, or without requests a little of what waits for that. Never raises."""
+        model = self._model
+        if model is None or self.is_idle:
             return
-        self._run_step(self._model)
+        if model.scheduler.is_idle:
+            model.warm_start.work()
+        else:
+            self._run_step(model)
+
+    def close(self) -> None:
+        """Keep what the next start needs. Requests that run get no more events."""
+        if self._model is not None:
+            self._model.warm_start.save_changes()
 
     # ---- commands
 
@@ -114,7 +123,7 @@ class Engine:
         if isinstance(command, GetStats):
             self._send(StatsReported(command.request_id, model.stats()))
         elif isinstance(command, CountTokens):
-            self._counting.answer(model.admission, command, can_wait=self.is_idle)
+            self._counting.answer(model.admission, command, can_wait=model.scheduler.is_idle)
         elif isinstance(command, StartTrace):
             self._send(model.tracing.start(command))
         elif isinstance(command, StopTrace):
@@ -164,6 +173,8 @@ class Engine:
             plan = model.scheduler.plan()
             if plan is None:
                 return
+            if not plan.is_decode:
+                model.warm_start.fill_batch()
             logits = model.forward.run(plan)
             model.scheduler.complete(plan)
         except Exception as error:
@@ -175,6 +186,7 @@ class Engine:
         model.scheduler.note_duration(plan, now_s - started_s)
         model.meter.add(now_s, now_s - started_s, num_wanted, plan.is_decode, plan.holds_up_chat)
         self._report(model, now_s)
+        model.warm_start.save_at_interval()
 
     def _take(self, model: LoadedModel, plan: StepPlan, logits: torch.Tensor, started_s: float) -> int:
         """Hand each segment's logits to its request; returns how many tokens some request still wanted.

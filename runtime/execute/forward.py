@@ -1,6 +1,8 @@
 """Runs one planned step: cache moves, then the decoder over all segments. Decides nothing."""
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 
@@ -46,13 +48,19 @@ class Forward:
     def run(self, plan: StepPlan) -> torch.Tensor:
         """Logits fp32 [rows, vocab] of the tokens the plan wants, in its order. Waits for the device."""
         self._use_threads(self._threads.of_step(plan.num_tokens))
-        if self._streams is None:
-            return self._run(plan)
         # Everything runs on decode's compute stream: moves, chunks and steps follow each other.
+        with self.between_steps():
+            return self._run(plan)
+
+    @contextmanager
+    def between_steps(self) -> Iterator[None]:
+        """What is done inside follows the steps before and is done before those after it. Waits for the device."""
+        if self._streams is None:
+            yield
+            return
         with torch.cuda.stream(self._streams.compute):
-            logits = self._run(plan)
+            yield
             self._streams.compute.synchronize()
-        return logits
 
     def _run(self, plan: StepPlan) -> torch.Tensor:
         for moves in plan.moves:

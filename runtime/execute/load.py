@@ -25,6 +25,7 @@ from runtime.execute.placement import Placement
 from runtime.execute.progress import LoadProgress
 from runtime.execute.threads import ThreadPlan
 from runtime.execute.tracing import Tracing
+from runtime.execute.warm_start import WarmStart
 from runtime.execute.warm_up import grow_heap, warm_up
 from runtime.experts.device_routed import DeviceExperts
 from runtime.experts.routed import SlotExperts
@@ -34,6 +35,7 @@ from runtime.layers.decoder import Decoder
 from runtime.memory.budget import plan
 from runtime.memory.budget_plan import BudgetPlan, Machine
 from runtime.memory.probe import probe_machine
+from runtime.memory.residents import ResidentFile
 from runtime.memory.sizes import LOGITS_TILE_BYTES, scores_bytes
 from runtime.options import EngineOptions
 from runtime.protocol import Event
@@ -114,8 +116,26 @@ def load_model(
         load_s=load_s,
         meter=Meter(),
         tracing=Tracing(spec, experts, decode_steps),
+        warm_start=_warm_start(folder, options, budget, experts, forward),
         notice=" ".join(filter(None, (folder.notice, notice))),
     )
+
+
+def _warm_start(
+    folder: OpenedModel,
+    options: EngineOptions,
+    budget: BudgetPlan,
+    experts: SlotExperts | DeviceExperts,
+    forward: Forward,
+) -> WarmStart:
+    """What the last engine left for this model waits to be brought back."""
+    file: ResidentFile | None = None
+    if options.cache_dir is not None and folder.fingerprint:
+        cache = experts.cache
+        file = ResidentFile.of(options.cache_dir, folder.fingerprint, cache.num_layers, cache.num_experts)
+    warm_start = WarmStart(file, experts, options.policy, budget.slot_bytes, forward.between_steps)
+    warm_start.begin()
+    return warm_start
 
 
 def _scheduler(budget: BudgetPlan, options: EngineOptions) -> Scheduler:

@@ -7,6 +7,7 @@ from runtime.execute.device_memory import Memory
 from runtime.execute.forward import Forward
 from runtime.execute.overlap import OverlapDecision
 from runtime.execute.tracing import Tracing
+from runtime.execute.warm_start import WarmStart
 from runtime.experts.device_routed import DeviceExperts
 from runtime.experts.routed import SlotExperts
 from runtime.options import EngineOptions, SamplingOptions
@@ -39,6 +40,7 @@ class LoadedModel:
     load_s: float
     meter: Meter
     tracing: Tracing
+    warm_start: WarmStart
     notice: str = ""
 
     def loaded_event(self) -> Loaded:

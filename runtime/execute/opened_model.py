@@ -7,6 +7,7 @@ from typing import Protocol
 
 from runtime.checkpoint.expert_source import ExpertSource
 from runtime.checkpoint.facts import open_checkpoint
+from runtime.checkpoint.fingerprint import fingerprint
 from runtime.checkpoint.tensors import TensorSource
 from runtime.execute.sampling_defaults import read_sampling_defaults
 from runtime.experts.store import PinnedStore, ProgressCallback
@@ -21,7 +22,10 @@ from runtime.text.tokenizer import Tokenizer
 
 
 class OpenedModel(Protocol):
-    """No tokenizer, no template: such a model can still score ids. `notice` is a line for a person, or None."""
+    """No tokenizer, no template: such a model can still score ids. `notice` is a line for a person, or None.
+
+    `fingerprint` names what is remembered of the model from one start to the next; '' where nothing is.
+    """
 
     spec: ModelSpec
     names: NameMap
@@ -30,6 +34,7 @@ class OpenedModel(Protocol):
     template: ChatTemplate | None
     default_sampling: SamplingOptions
     decoder_type: type[Decoder]
+    fingerprint: str
 
     @property
     def tensors(self) -> TensorSource:
@@ -53,6 +58,7 @@ class ModelFolder:
         checkpoint = open_checkpoint(path)
         self.spec, self.names, self.notice = checkpoint.spec, checkpoint.names, checkpoint.notice
         self._files = checkpoint.files
+        self.fingerprint = fingerprint(checkpoint.files)
         folder = checkpoint.files.folder
         self.tokenizer = Tokenizer.load(folder) if (folder / TOKENIZER_FILE).exists() else None
         self.template = None if self.tokenizer is None else ChatTemplate.load(folder, self.tokenizer)

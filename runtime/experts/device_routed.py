@@ -4,6 +4,7 @@ Decode is router's ids -> ensure -> miss copy -> routes, all ops over fixed memo
 the level `resident` the routes whose experts were there are computed beside the copy, the others after it.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -138,6 +139,16 @@ class DeviceExperts:
         self.cache.clear()
         if self.recorder is not None:
             self.recorder.clear()
+
+    def fill(self, owners: Sequence[int]) -> int:
+        """Bring experts into empty slots, in order, as long as there are any -> how many came.
+
+        To be called between steps. An owner is layer * num_experts + expert.
+        """
+        placed = self.cache.fill(owners)
+        for layer, expert, slot in placed:
+            self._streamed.copy(layer, expert, slot)
+        return len(placed)
 
     def check_integrity(self) -> None:
         """Raise AssertionError unless the slot map is sound and every slot holds the bytes of its expert."""

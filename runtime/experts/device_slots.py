@@ -15,6 +15,10 @@ from runtime.experts.counters import SlotCounters
 from runtime.experts.policy import POLICIES
 from runtime.experts.slot_cache import EMPTY, check_slot_count
 from runtime.kernels.torch_ops.slots import SlotState
+from runtime.memory.residents import History
+
+HISTORY_FIELDS = {"lru": ("clock", "stamps"), "rule": ("tok", "last_tok", "log2_count", "counted_tok")}
+"""What each policy knows, by the names that its CPU twin has too."""
 
 
 class DeviceSlots:
@@ -99,9 +103,33 @@ class DeviceSlots:
         num_resident = int((self.state.slot_of[layer] != EMPTY).sum())
         num_places = max(0, min(num_free, self._layer_share - num_resident, len(experts)))
         slots = list(range(self._num_used, self._num_used + num_places))
-        self._assign(layer, experts[:num_places], slots)
+        self._assign([layer * self.num_experts + expert for expert in experts[:num_places]], slots)
         self._num_used += num_places
         return list(zip(experts[:num_places], slots, strict=True))
+
+    def fill(self, owners: Sequence[int]) -> list[tuple[int, int, int]]:
+        """Put experts that have no slot into empty slots, in order, as long as there are any -> (layer, expert, slot).
+
+        An owner is layer * num_experts + expert. Waits for the device.
+        """
+        slot_of = self.state.slot_of.view(-1).cpu().numpy()
+        missing = [owner for owner in owners if slot_of[owner] == EMPTY][: self.num_slots - self._num_used]
+        slots = list(range(self._num_used, self._num_used + len(missing)))
+        self._assign(missing, slots)
+        self._num_used += len(missing)
+        return [(*divmod(owner, self.num_experts), slot) for owner, slot in zip(missing, slots, strict=True)]
+
+    def history(self) -> History:
+        """A copy of what the policy knows. Waits for the device."""
+        return {name: getattr(self.state, name).cpu().numpy().copy() for name in HISTORY_FIELDS[self.policy]}
+
+    def take_history(self, history: History) -> None:
+        """Raises KeyError where it is another policy's. To be called while every slot is empty."""
+        for name in HISTORY_FIELDS[self.policy]:
+            getattr(self.state, name).copy_(torch.from_numpy(history[name]))
+        # What the kernel keeps by slot was read before.
+        self.state.seen.fill_(EMPTY)
+        self._wait()
 
     def clear(self) -> None:
         """Empty every slot. What the policy knows of experts stays."""
@@ -140,9 +168,9 @@ class DeviceSlots:
         if self.state.owner.is_cuda:
             torch.cuda.synchronize(self.state.owner.device)
 
-    def _assign(self, layer: int, experts: list[int], slots: list[int]) -> None:
+    def _assign(self, owners: list[int], slots: list[int]) -> None:
         device = self.state.owner.device
-        expert_ids = torch.tensor(experts, dtype=torch.int64, device=device)
+        owner_ids = torch.tensor(owners, dtype=torch.int64, device=device)
         slot_ids = torch.tensor(slots, dtype=torch.int64, device=device)
-        self.state.slot_of[layer].index_copy_(0, expert_ids, slot_ids.int())
-        self.state.owner.index_copy_(0, slot_ids, (expert_ids + layer * self.num_experts).int())
+        self.state.slot_of.view(-1).index_copy_(0, owner_ids, slot_ids.int())
+        self.state.owner.index_copy_(0, slot_ids, owner_ids.int())

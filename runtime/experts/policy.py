@@ -36,6 +36,16 @@ class EvictionPolicy(Protocol):
         """One int64 per slot while `layer` runs; owners [slots] are layer * num_experts + expert, or -1 (any score)."""
         ...
 
+    def history(self) -> dict[str, IntArray]:
+        """All it knows, by name: int64 [1] or [num_layers * num_experts], its own arrays."""
+        ...
+
+
+def take_history(policy: EvictionPolicy, history: dict[str, IntArray]) -> None:
+    """Let a policy know what another of its kind knew. Raises KeyError where the history is of another kind."""
+    for name, values in policy.history().items():
+        values[:] = history[name]
+
 
 POLICIES: dict[str, Callable[[int, int], EvictionPolicy]] = {"lru": LruPolicy, "rule": RulePolicy}
 """By name: a function of (num_layers, num_experts)."""

@@ -43,3 +43,7 @@ class BeladyPolicy:
     def scores(self, layer: int, owners: NDArray[np.int64]) -> NDArray[np.int64]:
         """The sooner the next use, the higher."""
         return -self._next_use[owners]
+
+    def history(self) -> dict[str, NDArray[np.int64]]:
+        """Nothing that another run could use."""
+        return {}

@@ -11,7 +11,7 @@ class LruPolicy:
 
     def __init__(self, num_layers: int, num_experts: int) -> None:
         self._num_experts = num_experts
-        self._clock = 0
+        self._clock = np.zeros(1, np.int64)
         self._stamps = np.zeros(num_layers * num_experts, np.int64)
 
     def begin_step(self) -> None:
@@ -26,8 +26,12 @@ class LruPolicy:
     ) -> None:
         """All routed experts of the call share one stamp."""
         self._clock += 1
-        self._stamps[routed + layer * self._num_experts] = self._clock
+        self._stamps[routed + layer * self._num_experts] = self._clock[0]
 
     def scores(self, layer: int, owners: NDArray[np.int64]) -> NDArray[np.int64]:
         """The stamps."""
         return self._stamps[owners]
+
+    def history(self) -> dict[str, NDArray[np.int64]]:
+        """Calls so far, and the call of each expert's last use."""
+        return {"clock": self._clock, "stamps": self._stamps}

@@ -54,7 +54,7 @@ class RulePolicy:
 
     def __init__(self, num_layers: int, num_experts: int) -> None:
         self._num_experts = num_experts
-        self._tok = 0
+        self._tok_so_far = np.zeros(1, np.int64)
         self._last_tok = np.full(num_layers * num_experts, NEVER_TOKEN, np.int64)
         self._log2_count = np.full(num_layers * num_experts, NEVER_LOG2, np.int64)
         self._counted_tok = np.zeros(num_layers * num_experts, np.int64)
@@ -64,8 +64,12 @@ class RulePolicy:
         """[layer now, layer of the expert]: beta * d / L."""
         self._is_ahead = (layers[None, :] > layers[:, None]).astype(np.int64)
 
+    @property
+    def _tok(self) -> int:
+        return int(self._tok_so_far[0])
+
     def begin_step(self) -> None:
-        self._tok += 1
+        self._tok_so_far += 1
 
     def note_use(
         self,
@@ -91,3 +95,12 @@ class RulePolicy:
         decay = (self._tok - self._counted_tok[owners]) << DECAY_SHIFT
         weighted_count = LOG2_WEIGHT * (self._log2_count[owners] - decay)
         return weighted_count - (np.minimum(age, LARGEST_AGE) << FRACTION_BITS) - self._wait[layer][owner_layers]
+
+    def history(self) -> dict[str, NDArray[np.int64]]:
+        """Steps so far, and of each expert what the rule reads."""
+        return {
+            "tok": self._tok_so_far,
+            "last_tok": self._last_tok,
+            "log2_count": self._log2_count,
+            "counted_tok": self._counted_tok,
+        }

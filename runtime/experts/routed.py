@@ -109,6 +109,16 @@ class SlotExperts:
             self.recorder.prefill(layer, experts)
         return rows
 
+    def fill(self, owners: Sequence[int]) -> int:
+        """Bring experts into empty slots, in order, as long as there are any -> how many came.
+
+        To be called between steps. An owner is layer * num_experts + expert.
+        """
+        placed = self.cache.fill(owners)
+        for layer, expert, slot in placed:
+            self._streamed.copy(layer, expert, slot)
+        return len(placed)
+
     def check_integrity(self) -> None:
         """Raise AssertionError unless the slot map is sound and every slot holds the bytes of its expert."""
         self.cache.check_integrity()

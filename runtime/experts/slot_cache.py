@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from runtime.errors import UsageError
 from runtime.experts.counters import SlotCounters
-from runtime.experts.policy import EvictionPolicy
+from runtime.experts.policy import EvictionPolicy, take_history
+from runtime.memory.residents import History
 
 EMPTY = -1
 
@@ -100,6 +101,28 @@ class SlotCache:
         for expert, slot in placed:
             self._assign(layer, expert, slot)
         return placed
+
+    def fill(self, owners: Sequence[int]) -> list[tuple[int, int, int]]:
+        """Put experts that have no slot into empty slots, in order, as long as there are any -> (layer, expert, slot).
+
+        An owner is layer * num_experts + expert.
+        """
+        missing = [owner for owner in owners if self._slot_of.reshape(-1)[owner] == EMPTY]
+        placed = [
+            (*divmod(owner, self.num_experts), slot)
+            for owner, slot in zip(missing, range(self._num_used, self.num_slots), strict=False)
+        ]
+        for layer, expert, slot in placed:
+            self._assign(layer, expert, slot)
+        return placed
+
+    def history(self) -> History:
+        """A copy of what the policy knows."""
+        return {name: values.copy() for name, values in self.policy.history().items()}
+
+    def take_history(self, history: History) -> None:
+        """Raises KeyError where it is another policy's."""
+        take_history(self.policy, history)
 
     def clear(self) -> None:
         """Empty every slot. What the policy knows of experts stays."""
