@@ -43,8 +43,10 @@ def parse_arguments() -> argparse.Namespace:
     stages.add_parser("tokenizer", help="byte-level BPE on a sample of the mix (CPU, a minute)")
 
     pack = stages.add_parser("pack", help="draw all conversations and pack them into rows (CPU)")
-    pack.add_argument("--mix", choices=("short", "long"), default="short")
+    pack.add_argument("--mix", choices=("short", "long", "finding", "deep"), default="short")
     pack.add_argument("--length", type=int, default=1024, help="tokens per row")
+    pack.add_argument("--share", type=float, default=1, help="of the mix's conversations")
+    pack.add_argument("--packed", default="packed", help="name of the rows' folder")
 
     train = stages.add_parser("train", help="train on the packed rows (one GPU)")
     train.add_argument("--length", type=int, default=1024)
@@ -54,10 +56,15 @@ def parse_arguments() -> argparse.Namespace:
     train.add_argument("--indexer-rows", type=int, default=4, help="rows of each step that train the indexer")
     train.add_argument("--budget", type=int, help="sparse attention with this budget while training")
     train.add_argument("--start", type=Path, help="folder of a trained model to go on from")
+    train.add_argument("--step-tokens", type=int, default=65536, help="tokens of one step")
+    train.add_argument("--packed", default="packed", help="name of the rows' folder")
+    train.add_argument("--resume", type=int, help="wait for the piece with rows of this length, and go on from it")
+    train.add_argument("--snapshot", type=float, default=300, help="seconds between two snapshots of the weights")
     train.add_argument("--attention", type=int, nargs="*", default=[], help="layers of it that get attention instead")
 
     quantise = stages.add_parser("quantise", help="round the experts to NVFP4 and write the model folder")
     quantise.add_argument("--folder", type=Path, default=MODEL_FOLDER)
+    quantise.add_argument("--packed", default="packed", help="name of the folder with the validation rows")
 
     evaluate = stages.add_parser("evaluate", help="score a model folder on held-out questions")
     evaluate.add_argument("--folder", type=Path, default=MODEL_FOLDER)
@@ -133,8 +140,9 @@ def pack(arguments: argparse.Namespace) -> None:
         load_tokenizer(arguments),
         MIXES[arguments.mix],
         arguments.length,
-        arguments.work / "packed",
+        arguments.work / arguments.packed,
         arguments.seed,
+        arguments.share,
     )
 
 
@@ -144,8 +152,7 @@ def train(arguments: argparse.Namespace) -> None:
     from demo.export import architecture_for
     from demo.growth import with_attention
     from demo.model.student import Student
-    from demo.training import TrainingPlan, run_train
-    from safetensors.torch import save_file
+    from demo.training import TrainingFiles, TrainingPlan, run_train
 
     torch.manual_seed(arguments.seed)
     start = arguments.start
@@ -155,18 +162,18 @@ def train(arguments: argparse.Namespace) -> None:
     plan = TrainingPlan(
         arguments.seconds,
         span=arguments.span,
+        tokens_per_step=arguments.step_tokens,
         peak=arguments.peak,
         budget=arguments.budget,
         indexer_rows=arguments.indexer_rows,
         seed=arguments.seed,
+        snapshot_s=arguments.snapshot,
     )
-    packed, unfinished = arguments.work / "packed", arguments.work / f"training-{arguments.seed}-{arguments.length}.pt"
-    figures = run_train(model.train(), plan, packed, arguments.length, arguments.device, unfinished)
-    state = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
-    state.pop("lm_head.weight")
-    kinds = {"layer_types": " ".join(model.arch.layer_types)}
-    save_file(state, arguments.work / "trained.safetensors", metadata=kinds)
-    (arguments.work / "train.json").write_text(json.dumps(figures), encoding="utf-8")
+    states = [arguments.work / f"training-{arguments.seed}-{n}.pt" for n in (arguments.resume, arguments.length)]
+    files = TrainingFiles(states[bool(not arguments.resume)], states[1], arguments.work / "trained.safetensors")
+    packed = arguments.work / arguments.packed
+    figures = run_train(model.train(), plan, packed, arguments.length, arguments.device, files)
+    (arguments.work / f"train-{arguments.length}.json").write_text(json.dumps(figures), encoding="utf-8")
 
 
 def quantise(arguments: argparse.Namespace) -> None:
@@ -176,7 +183,7 @@ def quantise(arguments: argparse.Namespace) -> None:
         arguments.work / "trained.safetensors",
         load_tokenizer(arguments),
         MODEL_FOLDER / "chat_template.jinja",
-        arguments.work / "packed" / "validation.npz",
+        arguments.work / arguments.packed / "validation.npz",
         arguments.folder,
         arguments.device,
     )

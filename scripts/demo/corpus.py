@@ -21,6 +21,7 @@ NUM_PROMPTS = 700_000
 CONTEXT = 288
 
 _tokenizer = _parse = None
+_with_cut = False
 
 
 def run_corpus(gguf: Path, out: Path, seconds: float, rows: int, seed: int) -> None:
@@ -43,23 +44,27 @@ def run_corpus(gguf: Path, out: Path, seconds: float, rows: int, seed: int) -> N
     print(f"{len(scored)} passed the filters, {len(chats)} kept, {time.time() - began:.0f} s", flush=True)
 
 
-def decode_rows(tokenizer, tokens: np.ndarray, scores: np.ndarray, parse: Callable, with_score: bool = False) -> list:
+def decode_rows(
+    tokenizer, tokens: np.ndarray, scores: np.ndarray, parse: Callable, with_score: bool = False, with_cut: bool = False
+) -> list:
     """What `parse` makes of each finished text, without what it refuses (None); all processors take part."""
     jobs = list(zip(np.array_split(tokens, 256), np.array_split(scores, 256), strict=True))
-    with Pool(os.cpu_count(), initializer=set_up, initargs=(tokenizer.to_str(), parse)) as pool:
+    with Pool(os.cpu_count(), initializer=set_up, initargs=(tokenizer.to_str(), parse, with_cut)) as pool:
         pairs = [pair for part in pool.imap_unordered(decode_part, jobs) for pair in part]
     return pairs if with_score else [parsed for parsed, _ in pairs]
 
 
-def set_up(tokenizer: str, parse: Callable) -> None:
-    global _tokenizer, _parse
+def set_up(tokenizer: str, parse: Callable, with_cut: bool) -> None:
+    global _tokenizer, _parse, _with_cut
     from tokenizers import Tokenizer
 
-    _tokenizer, _parse = Tokenizer.from_str(tokenizer), parse
+    _tokenizer, _parse, _with_cut = Tokenizer.from_str(tokenizer), parse, with_cut
 
 
 def decode_part(job: tuple[np.ndarray, np.ndarray]) -> list[tuple[Any, float]]:
-    finished = [chat for row, scores in zip(*job, strict=True) for chat in teaching.finished_chats(row, scores)]
+    finished = [
+        chat for row, scores in zip(*job, strict=True) for chat in teaching.finished_chats(row, scores, _with_cut)
+    ]
     texts = _tokenizer.decode_batch([[IM_START, *ids.tolist()] for ids, _ in finished], skip_special_tokens=False)
     pairs = [(_parse(text), score) for text, (_, score) in zip(texts, finished, strict=True)]
     return [(parsed, score) for parsed, score in pairs if parsed]

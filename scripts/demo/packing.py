@@ -80,8 +80,11 @@ def build_part(job: tuple[list[tuple[str, int]], int, int]) -> np.ndarray:
     return pack_rows(documents, length, eos)
 
 
-def run_pack(generators: Generators, tokenizer, mix: Mix, length: int, out: Path, seed: int) -> None:
-    """Writes validation rows and training rows; the last file's appearance says that the stage is done."""
+def run_pack(generators: Generators, tokenizer, mix: Mix, length: int, out: Path, seed: int, share: float = 1) -> None:
+    """Writes validation rows and training rows; the last file's appearance says that the stage is done.
+
+    `share` is of the mix's conversations.
+    """
     global _state
     began = time.time()
     teacher = generators.teacher
@@ -90,7 +93,8 @@ def run_pack(generators: Generators, tokenizer, mix: Mix, length: int, out: Path
     out.mkdir(parents=True, exist_ok=True)
     np.savez(out / "validation.npz", **validation_rows(generators, held_out, length, seed))
     counts = {field.name: getattr(mix, field.name) for field in fields(mix)}
-    counts["teacher_rounds"] = int(counts["teacher_rounds"] * len(generators.teacher))
+    counts["teacher_rounds"] *= len(generators.teacher)
+    counts = {name: int(count * share) for name, count in counts.items()}
     items = [(kind, index) for kind, count in counts.items() for index in range(count)]
     random.Random(seed).shuffle(items)
     size = 1500

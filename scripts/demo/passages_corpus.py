@@ -22,7 +22,8 @@ from demo.teacher import Prompts
 TEXT = Path(__file__).parent / "text"
 NUM_REQUESTS = 400_000
 PASSAGE_CONTEXT, QUESTION_CONTEXT = 384, 384
-MAX_PASSAGE, MAX_QUESTION = 200, 30
+MAX_PASSAGE, MAX_QUESTION = 260, 30
+PASSAGE_SHARE = 0.55  # of the seconds; the rest goes to questions
 QUESTIONS_PER_SENTENCE = 2
 FILE_PASSAGES = 40_000
 SHOTS = (
@@ -46,11 +47,9 @@ def requests(rng: random.Random, count: int) -> list[str]:
 
 
 def passage_of(text: str) -> list[str] | None:
-    """The sentences of a usable passage."""
-    turn = TURN.findall(text)
-    if len(turn) < 2:
-        return None
-    body = re.sub(r"(\*\*|#+ |^[-*] )", "", turn[1][1], flags=re.M)
+    """The whole sentences of a usable passage, which may have been cut."""
+    _, _, answer = text.partition("<|im_start|>assistant\n")
+    body = re.sub(r"(\*\*|#+ |^[-*] )", "", answer.split("<|")[0], flags=re.M)
     sentences = split_sentences(body)
     usable = 4 <= len(sentences) <= 14 and not PERSONA.search(body) and "[" not in body and body.isascii()
     if not usable or repeats(re.findall(r"[a-z']+", body.lower())):
@@ -85,9 +84,16 @@ class Writer:
         self.tokenizer, self.rows = teaching.read_tokenizer(fields), rows
 
     def write(
-        self, texts: list[str], prefix: str, context: int, max_answer: int, seconds: float, reads: Callable
+        self,
+        texts: list[str],
+        prefix: str,
+        context: int,
+        max_answer: int,
+        seconds: float,
+        reads: Callable,
+        with_cut: bool = False,
     ) -> list:
-        scored = self.scored(texts, prefix, context, max_answer, seconds, reads)
+        scored = self.scored(texts, prefix, context, max_answer, seconds, reads, with_cut=with_cut)
         return [parsed for parsed, _ in scored]
 
     def scored(
@@ -99,6 +105,7 @@ class Writer:
         seconds: float,
         reads: Callable,
         temperature: float = teaching.ANSWER_TEMPERATURE,
+        with_cut: bool = False,
     ) -> list[tuple[Any, float]]:
         """What `reads` makes of each answer, and the answer's mean log-probability per token."""
         tags = [self.tokenizer.encode(f"\n<|im_start|>{role}\n").ids for role in ("assistant", "user")]
@@ -110,17 +117,19 @@ class Writer:
         tokens, scores = teaching.generate(model, streams, ids, seconds, max_answer)
         del model, streams
         torch.cuda.empty_cache()
-        return decode_rows(self.tokenizer, tokens, scores, reads, with_score=True)
+        return decode_rows(self.tokenizer, tokens, scores, reads, with_score=True, with_cut=with_cut)
 
 
 def run_passages(gguf: Path, out: Path, seconds: float, rows: int, seed: int) -> None:
-    """A third of the seconds go to passages, the rest to questions."""
+    """Passages first, then questions about their sentences; adds to the passages that are there."""
     began = time.time()
     torch.manual_seed(seed)
     writer = Writer(gguf, rows)
     rng = random.Random(seed)
     asked = [f"<|im_start|>user\n{text}<|im_end|>\n<|im_start|>assistant\n" for text in requests(rng, NUM_REQUESTS)]
-    passages = writer.write(asked, teaching.SYSTEM, PASSAGE_CONTEXT, MAX_PASSAGE, seconds / 3, passage_of)
+    passages = writer.write(
+        asked, teaching.SYSTEM, PASSAGE_CONTEXT, MAX_PASSAGE, seconds * PASSAGE_SHARE, passage_of, True
+    )
     passages = list({sentences[0]: sentences for sentences in passages}.values())
     print(f"{len(passages)} passages after {time.time() - began:.0f} s", flush=True)
     sentences = list(dict.fromkeys(s for passage in passages for s in passage if len(content_words(s)) >= 3))
@@ -130,7 +139,12 @@ def run_passages(gguf: Path, out: Path, seconds: float, rows: int, seed: int) ->
     )
     prefix = teaching.SYSTEM + shots
     pairs = writer.write(
-        turns * QUESTIONS_PER_SENTENCE, prefix, QUESTION_CONTEXT, MAX_QUESTION, seconds * 2 / 3, question_of
+        turns * QUESTIONS_PER_SENTENCE,
+        prefix,
+        QUESTION_CONTEXT,
+        MAX_QUESTION,
+        seconds * (1 - PASSAGE_SHARE),
+        question_of,
     )
     questions = defaultdict(set)
     for sentence, question in pairs:
@@ -145,5 +159,6 @@ def save(passages: list[list[str]], questions: dict[str, set[str]], out: Path, r
     kept = [passage for passage in kept if sum(map(bool, passage.questions)) >= 2]
     rng.shuffle(kept)
     out.mkdir(parents=True, exist_ok=True)
-    for number, first in enumerate(range(0, len(kept), FILE_PASSAGES)):
+    already = len(list(out.glob("passages-*.jsonl.xz")))  # the first file's beginning is left to evaluation
+    for number, first in enumerate(range(0, len(kept), FILE_PASSAGES), already):
         write_passages(kept[first : first + FILE_PASSAGES], out / f"passages-{number}.jsonl.xz")

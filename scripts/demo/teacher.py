@@ -309,7 +309,7 @@ def prefill(teacher: Teacher, tokens: list[int]) -> None:
 def generate(
     teacher: Teacher, streams: Streams, prefix: list[int], seconds: float, max_answer: int = 110
 ) -> tuple[np.ndarray, np.ndarray]:
-    """-> tokens and scores, each [rows, steps]; longer answers are cut and dropped."""
+    """-> tokens and scores, each [rows, steps]; longer answers are cut, and dropped unless the reader wants them."""
     prefill(teacher, prefix)
     streams.begin(len(prefix))
     streams.sampler = torch.compile(sample, dynamic=False)
@@ -335,11 +335,11 @@ def generate(
     return tokens.numpy(), scores.numpy()
 
 
-def finished_chats(tokens: np.ndarray, scores: np.ndarray) -> list[tuple[np.ndarray, float]]:
-    """One row's finished chats with the mean log-probability of the last answer."""
+def finished_chats(tokens: np.ndarray, scores: np.ndarray, with_cut: bool = False) -> list[tuple[np.ndarray, float]]:
+    """One row's finished chats with the mean log-probability of the last answer; cut ones, too, where wanted."""
     chats, first = [], 0
     for last in np.nonzero(tokens >= ENDED)[0]:
-        if tokens[last] < CUT:
+        if with_cut or tokens[last] < CUT:
             chats.append((tokens[first : last + 1] & 0xFFFF, float(scores[last])))
         first = last + 1
     return chats

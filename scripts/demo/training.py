@@ -2,11 +2,13 @@
 
 import json
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
+from safetensors.torch import save_file
 from torch import Tensor
 from torch.nn import functional
 
@@ -18,6 +20,7 @@ BALANCE_WEIGHT = 0.01
 WARM_UP_STEPS = 60
 FLAT_SHARE = 0.4
 LAST_FACTOR = 0.02
+LOOKED_AT = 50  # steps between two looks at the rows' file and the snapshot's clock
 
 
 @dataclass(frozen=True)
@@ -29,6 +32,7 @@ class TrainingPlan:
     budget: int | None = None  # sparse selection while training; None is dense
     indexer_rows: int = 4
     seed: int = 1
+    snapshot_s: float = 300.0  # seconds of training between two snapshots
 
 
 @dataclass
@@ -77,21 +81,30 @@ class Trainer:
         rows[:, 1:] = 3 << CLASS_SHIFT | 17
         self.forward(self.to_device(rows))[0].backward()
         self.model.zero_grad(set_to_none=True)
+        if self.device == "cuda":
+            torch.cuda.empty_cache()  # a piece may have to wait long for the one before it
 
     def factor(self, step: int, progress: float) -> float:
         decay = 1.0 if progress < FLAT_SHARE else max(LAST_FACTOR, (1 - progress) / (1 - FLAT_SHARE))
         return self.plan.peak * min(1.0, (step + 1) / WARM_UP_STEPS) * decay
 
-    def train(self, rows: np.ndarray, began: float, state: Path) -> list[dict[str, float]]:
-        """Goes on from `state` where it exists, and leaves it there."""
+    def train(self, source: "Rows", began: float, files: "TrainingFiles") -> list[dict[str, float]]:
+        """Goes on from the state where there is one, and leaves it there."""
         optimizer, history = Optimizer(self.model), []
-        done = self.resume(state, optimizer)
-        batch = self.plan.tokens_per_step // rows.shape[1]
+        done = self.resume(files.resumed, optimizer)
+        batch = self.plan.tokens_per_step // source.rows.shape[1]
+        snapshot_at = done.trained_s + self.plan.snapshot_s
         started = time.time() - done.trained_s
         left = self.plan.seconds - (time.time() - began)
         span = self.plan.span or done.trained_s + left
         until = min(span, done.trained_s + left)
         while (trained := time.time() - started) < until:
+            if done.step % LOOKED_AT == 0:
+                source.renew()
+                if trained > snapshot_at:
+                    files.snapshot(self.model)
+                    snapshot_at = trained + self.plan.snapshot_s
+            rows = source.rows
             chosen = batch_indices(len(rows), batch, done.step, self.plan.seed)
             loss, answers, indexer, load = self.forward(self.to_device(rows[chosen]))
             loss.backward()
@@ -102,7 +115,7 @@ class Trainer:
                 history.append(self.log(done.step, done.step * batch / len(rows), answers, indexer, load, seconds))
         done.trained_s = time.time() - started
         saved = {"progress": vars(done), "model": self.model.state_dict(), "optimizer": optimizer.state_dict()}
-        torch.save(saved, state)
+        files.keep(saved)
         return history
 
     def resume(self, state: Path, optimizer: Optimizer) -> Progress:
@@ -136,6 +149,41 @@ class Trainer:
         return results
 
 
+@dataclass
+class Rows:
+    """The packed rows in a file, which a later pack stage may exchange for more."""
+
+    path: Path
+    written: float = 0.0
+    rows: np.ndarray = field(default_factory=lambda: np.zeros((0, 0), np.uint16))
+
+    def renew(self) -> None:
+        written = self.path.stat().st_mtime
+        if written != self.written:
+            self.rows, self.written = np.load(self.path), written
+            print(f"{len(self.rows)} rows", flush=True)
+
+
+@dataclass(frozen=True)
+class TrainingFiles:
+    """`resumed` is the state to go on from, `state` where this piece leaves its own, `weights` its snapshots."""
+
+    resumed: Path
+    state: Path
+    weights: Path
+
+    def snapshot(self, model: Student) -> None:
+        state = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
+        state.pop("lm_head.weight")
+        kinds = {"layer_types": " ".join(model.arch.layer_types)}
+        save_file(state, self.weights.with_suffix(".part"), metadata=kinds)
+        self.weights.with_suffix(".part").rename(self.weights)
+
+    def keep(self, saved: dict[str, Any]) -> None:
+        torch.save(saved, self.state.with_suffix(".part"))
+        self.state.with_suffix(".part").rename(self.state)
+
+
 def batch_indices(num_rows: int, batch: int, step: int, seed: int) -> np.ndarray:
     per_epoch = max(1, num_rows // batch)
     order = np.random.default_rng(seed + step // per_epoch).permutation(num_rows)
@@ -148,16 +196,22 @@ def wait_for(path: Path) -> None:
         time.sleep(0.5)
 
 
-def run_train(model: Student, plan: TrainingPlan, packed: Path, length: int, device: str, state: Path) -> dict:
-    """Compiles while the pack stage may still be writing, trains a piece, validates -> figures."""
+def run_train(
+    model: Student, plan: TrainingPlan, packed: Path, length: int, device: str, files: TrainingFiles
+) -> dict[str, Any]:
+    """Compiles while the stages before it may still be writing, trains a piece, validates -> figures."""
     began = time.time()
     trainer = Trainer(model, plan, device)
     trainer.warm_up(length)
     print(f"compiled after {time.time() - began:.0f} s", flush=True)
     wait_for(packed / "rows.npy")
-    rows, validation = np.load(packed / "rows.npy"), dict(np.load(packed / "validation.npz"))
-    print(f"{len(rows)} rows after {time.time() - began:.0f} s", flush=True)
-    history = trainer.train(rows, began, state)
+    if files.resumed != files.state:
+        wait_for(files.resumed)
+    rows, validation = Rows(packed / "rows.npy"), dict(np.load(packed / "validation.npz"))
+    rows.renew()
+    print(f"begins after {time.time() - began:.0f} s", flush=True)
+    history = trainer.train(rows, began, files)
+    files.snapshot(model)
     losses = trainer.validate(validation)
     print("validation", json.dumps(losses), flush=True)
     return {"history": history, "validation": losses}

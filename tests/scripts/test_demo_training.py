@@ -14,7 +14,7 @@ from demo.export import read_trained
 from demo.growth import with_attention
 from demo.model.student import Student
 from demo.packing import CLASS_SHIFT
-from demo.training import Trainer, TrainingPlan
+from demo.training import Rows, Trainer, TrainingFiles, TrainingPlan
 from safetensors.torch import save_file
 
 from tests.support.tiny_student import TINY
@@ -29,7 +29,10 @@ def piece(seconds: float, rows: np.ndarray, state: Path) -> tuple[Trainer, dict]
     torch.manual_seed(1)
     plan = TrainingPlan(seconds, span=60.0, tokens_per_step=256, indexer_rows=2)
     trainer = Trainer(Student(TINY).train(), plan, "cpu")
-    trainer.train(rows, time.time(), state)
+    np.save(state.with_suffix(".npy"), rows)
+    source = Rows(state.with_suffix(".npy"))
+    source.renew()
+    trainer.train(source, time.time(), TrainingFiles(state, state, state.with_suffix(".safetensors")))
     return trainer, torch.load(state, weights_only=True)
 
 

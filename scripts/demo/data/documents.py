@@ -5,10 +5,12 @@ from collections import Counter
 from dataclasses import dataclass, replace
 
 from demo.data.conversation import Conversation, Turn, pairs
+from demo.data.handwritten import misspelled
 from demo.data.passages import Passages, is_answered_alone, stems, swapper
 from demo.data.readings import Reading
 from demo.data.topics import DocumentFact, TopicWriter
 from demo.data.words import Fillers, capitalised
+from demo.listing import listed
 
 FRAMES = (
     "{d}\n\n{q}", "{q}\n\n{d}", "File notes.txt:\n```\n{d}\n```\n\n{q}", "Here is a document:\n\n{d}\n\n{q}",
@@ -24,6 +26,11 @@ SYSTEM_FRAMES = (
     "You are a helpful assistant. The user has opened this document:\n\n{d}",
     "Use this document to answer:\n\n<document>\n{d}\n</document>",
 )
+QUESTION_LEADS = (
+    "Can you tell me: ", "Please tell me: ", "Quick question: ", "One more thing: ", "According to the text, ",
+    "I would like to know: ", "Do you see this? ", "Hi! ", "Hello, ", "ok, ", "And ", "So, ", "Thanks. ", "Next: ",
+    "Look it up, please: ", "My question is: ", "In this text, ", "From the document: ", "Help me find this: ", "Hm, ",
+)  # fmt: skip
 NOT_THERE = ("The document does not say that.", "The document does not mention that.")
 QUOTES = ('The document says: "{s}"', 'The document says: "{s}"', 'According to the document: "{s}"', "{s}")
 OPENINGS = (
@@ -32,6 +39,11 @@ OPENINGS = (
     "Dear parents,", "Some facts", "Report {n}", "Diary of {a}",
 )  # fmt: skip
 CLOSINGS = ("Kind regards,\n{a}", "Best wishes,\n{a} {w}", "Thank you!", "{a}", "See you soon,\n{a}", "-- {a} {w}")
+
+
+SMALL_WORDS = frozenset(
+    listed("what is the a an of does do did are was were to in on at for i can me it that this has have be by from and")
+)
 
 
 @dataclass(frozen=True)
@@ -108,7 +120,7 @@ class DocumentWriter:
             for fact in part.facts
         ]
 
-    def item(self, fill: Fillers, characters: int = 0, quoting: float = 0.6, missing: float = 0.1) -> DocumentItem:
+    def item(self, fill: Fillers, characters: int = 0, quoting: float = 0.6, missing: float = 0.17) -> DocumentItem:
         """A document of about so many characters (0: one or two parts) with up to 14 questions."""
         rng = fill.rng
         wanted = (
@@ -134,7 +146,7 @@ class DocumentWriter:
             )
             is_framed = number == 0 and not in_system
             frame = fill.phrasing(FRAMES) if is_framed else "{q}"
-            turns += pairs(frame.format(d=page.text, q=one.question), answer)
+            turns += pairs(frame.format(d=page.text, q=as_typed(fill, one.question)), answer)
         system = rng.choice(SYSTEM_FRAMES).format(d=page.text) if in_system else ""
         keys = tuple("" if one.fact is None else one.fact.short or one.fact.sentence for one in asked)
         return DocumentItem(
@@ -205,13 +217,14 @@ class Page:
         rng = fill.rng
         sentences = [sentence for part in parts for sentence in part]
         style = rng.random()
-        if style < 0.06:
-            lines = {sentence: f"[line {number}]" for number, sentence in enumerate(sentences, rng.choice((1, 1, 40)))}
+        if style < 0.08:
+            first = rng.choice((1, 1, fill.rng.randint(2, 900)))
+            lines = {sentence: f"[line {number}]" for number, sentence in enumerate(sentences, first)}
             return cls("\n".join(f"{mark} {sentence}" for sentence, mark in lines.items()), lines)
         groups = paragraphs(rng, parts)
-        if style < 0.14:
+        if style < 0.24:
             return cls.with_pages(rng, groups)
-        if style < 0.22:
+        if style < 0.3:
             return cls("\n".join("- " + sentence for sentence in sentences), {})
         blocks = [" ".join(group) for group in groups]
         if rng.random() < 0.35:
@@ -222,10 +235,16 @@ class Page:
 
     @classmethod
     def with_pages(cls, rng: random.Random, groups: list[list[str]]) -> "Page":
-        first, marks, blocks = rng.choice((1, 1, 1, 12, 230)), {}, []
-        for number, group in enumerate(groups, first):
-            marks |= dict.fromkeys(group, f"[p.{number}]")
-            blocks.append(f"[p.{number}] " + " ".join(group))
+        """Pages of one to three paragraphs, not all of them there; a mark may stand on a line of its own."""
+        number, marks, blocks = rng.choice((1, 1, 1, rng.randint(2, 400))), {}, []
+        gap, first = rng.choice((" ", " ", "\n")), 0
+        while first < len(groups):
+            page = groups[first : first + rng.choice((1, 1, 1, 2, 3))]
+            first += len(page)
+            marks |= {sentence: f"[p.{number}]" for group in page for sentence in group}
+            between = rng.choice(("\n\n", "\n", " "))
+            blocks.append(f"[p.{number}]{gap}" + between.join(" ".join(group) for group in page))
+            number += 1 if rng.random() < 0.9 else rng.randint(2, 9)
         return cls("\n\n".join(blocks), marks)
 
 
@@ -236,6 +255,27 @@ def paragraphs(rng: random.Random, parts: list[list[str]]) -> list[list[str]]:
     sentences = [sentence for part in parts for sentence in part]
     size = rng.randint(2, 6)
     return [sentences[first : first + size] for first in range(0, len(sentences), size)]
+
+
+def as_typed(fill: Fillers, question: str) -> str:
+    """The question as some person might type it; evaluation asks plainly."""
+    rng, style = fill.rng, fill.rng.random()
+    if fill.held_out or style > 0.36:
+        return question
+    if style < 0.13:
+        lead = rng.choice(QUESTION_LEADS)
+        return lead + (question if lead[-2] in ":.!?" else question[0].lower() + question[1:])
+    if style < 0.25:
+        return question[0].lower() + question[1:].rstrip("?.")
+    if style < 0.3:
+        return question.lower()
+    return misspelled(rng, question) if style < 0.33 else shortened(rng, question)
+
+
+def shortened(rng: random.Random, question: str) -> str:
+    """A few words, as for a search."""
+    words = [word for word in question.rstrip("?.").split() if word.lower() not in SMALL_WORDS]
+    return " ".join(words).lower() + rng.choice(("", "?")) if len(words) > 2 else question
 
 
 def dressed(fill: Fillers, forms: tuple[str, ...]) -> str:

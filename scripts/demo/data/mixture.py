@@ -9,6 +9,7 @@ from pathlib import Path
 from demo.data.conversation import Conversation, Turn, pairs, render
 from demo.data.documents import DocumentWriter
 from demo.data.handwritten import SYSTEM_LINES, Handwritten, normalised, unknown_person
+from demo.data.lookups import copying_chat
 from demo.data.memory import around, recall_chat, untold_chat
 from demo.data.passages import Passages, read_passages
 from demo.data.readings import read_readings
@@ -46,6 +47,7 @@ class Mix:
     requests: int
     titles: int
     summaries: int
+    lookups: int = 0
 
 
 SHORT_MIX = Mix(
@@ -64,6 +66,40 @@ SHORT_MIX = Mix(
     summaries=20_000,
 )
 
+# For training that goes on from weights, on rows of 2,048 tokens and then of 8,192: finding and copying in other words.
+FINDING_MIX = Mix(
+    teacher_rounds=0.25,
+    handwritten=170_000,
+    recall=60_000,
+    sums=20_000,
+    words=6_000,
+    unknown=3_000,
+    documents=190_000,
+    medium_documents=40_000,
+    long_documents=16_000,
+    tools=70_000,
+    requests=12_000,
+    titles=12_000,
+    summaries=8_000,
+    lookups=60_000,
+)
+DEEP_MIX = Mix(
+    teacher_rounds=0.1,
+    handwritten=80_000,
+    recall=25_000,
+    sums=10_000,
+    words=2_000,
+    unknown=1_500,
+    documents=50_000,
+    medium_documents=10_000,
+    long_documents=9_000,
+    tools=28_000,
+    requests=6_000,
+    titles=5_000,
+    summaries=3_000,
+    lookups=16_000,
+)
+
 LONG_MIX = Mix(
     teacher_rounds=0.4,
     handwritten=480_000,
@@ -79,7 +115,7 @@ LONG_MIX = Mix(
     titles=12_000,
     summaries=20_000,
 )
-MIXES = {"short": SHORT_MIX, "long": LONG_MIX}
+MIXES = {"short": SHORT_MIX, "long": LONG_MIX, "finding": FINDING_MIX, "deep": DEEP_MIX}
 TOKENIZER_SAMPLE = {
     "teacher_rounds": 70_000,
     "handwritten": 30_000,
@@ -107,11 +143,13 @@ class Generators:
         self.documents = DocumentWriter(passages, TopicWriter(text_folder / "topics.txt"), read_readings(text_folder))
         self.tools = ToolWriter(self.documents, self.handwritten)
         self.requests = read_requests(text_folder / "requests.txt")
-        nouns = read_nouns(wordnet_folder, min_uses=3) if wordnet_folder else []
-        self.nouns = [noun for noun in nouns if is_definable(noun)]
+        nouns = read_nouns(wordnet_folder, min_uses=0) if wordnet_folder else []
+        self.nouns = [noun for noun in nouns if noun.uses >= 3 and is_definable(noun)]
+        left_out = self.tools.uses.vocabulary.left_out() | set(self.things[::4])
+        self.lexicon = tuple(noun.word for noun in nouns if noun.word.isalpha() and noun.word not in left_out)
 
     def fill(self, rng: random.Random, held_out: bool = False) -> Fillers:
-        return Fillers(rng, self.things, held_out, self.rewordings)
+        return Fillers(rng, self.things, held_out, self.rewordings, self.lexicon)
 
     def from_teacher(self, rng: random.Random, index: int) -> Conversation:
         turns = [turn for exchange in self.teacher[index] for turn in pairs(*exchange)]
@@ -189,6 +227,8 @@ class Generators:
             conversation = self.long_document(rng, rng.randint(*(int(length * f) for f in LONG_CHARACTERS)))
         elif kind == "requests":
             conversation = request_chat(self.fill(rng), self.requests, self.tools.uses)
+        elif kind == "lookups":
+            return copying_chat(self.fill(rng))
         elif kind == "sums":
             return sum_chat(self.fill(rng), thinking=rng.random() < THINKING_SUMS_SHARE)
         elif kind == "unknown":

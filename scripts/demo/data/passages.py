@@ -26,6 +26,7 @@ COMMON = set(
 )
 ASKING = set(listed("does did do long much many often name kind say text mention document tell know why whom whose"))
 STEM = 5
+REWORDED_PASSAGES = 0.3
 
 
 @dataclass(frozen=True)
@@ -135,10 +136,20 @@ def swapper(fill: Fillers, text: str) -> Callable[[str], str]:
             else (10 ** (len(number) - 1), 10 ** len(number) - 1)
         )
         table[number] = str(fill.integer(low, high))
+    table |= rare_words(fill, text)
     if not table:
         return lambda sentence: sentence
     pattern = re.compile(r"\b(" + "|".join(map(re.escape, table)) + r")\b")
     return lambda sentence: pattern.sub(lambda match: table[match[1]], sentence)
+
+
+def rare_words(fill: Fillers, text: str) -> dict[str, str]:
+    """In training, now and then: some words of the text, and words of the lexicon to stand for them."""
+    if fill.held_out or not fill.lexicon or fill.rng.random() > REWORDED_PASSAGES:
+        return {}
+    words = sorted({word for word in re.findall(r"\b[a-z]{4,}\b", text) if word not in COMMON and word not in ASKING})
+    chosen = fill.rng.sample(words, min(len(words), fill.rng.choice((1, 2, 3, 5))))
+    return {word: fill.rng.choice(fill.lexicon) for word in chosen}
 
 
 def sentence_questions(sentence: str, others: str) -> list[str]:

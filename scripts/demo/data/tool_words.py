@@ -35,13 +35,18 @@ def place(fill: Fillers) -> str:
     return fill.word() + fill.rng.choice(("", "", " Hill", " Bay", "ton", "ville", "burg"))
 
 
+CLOSED = frozenset(listed("rootdir program gitword simple_command option special side saying"))
+
+
 class Vocabulary:
     def __init__(self, path: Path) -> None:
         self.lists: dict[str, tuple[list[str], list[str]]] = {}
+        self.open: set[str] = set()  # lists for whose words a word of the lexicon may stand in training
         for line in path.read_text(encoding="utf-8").splitlines():
             name, words = line.split(": ", 1)
             options = words.split(" ; ")
             is_split = name.endswith("*")
+            self.open |= {name[:-1]} - CLOSED if is_split else set()
             kept = [option for index, option in enumerate(options) if index % 4] if is_split else options
             self.lists[name.rstrip("*")] = (kept, options[::4] if is_split else options)
         self.made: dict[str, Callable[[Fillers], str]] = {
@@ -50,11 +55,19 @@ class Vocabulary:
             "first_name": Fillers.first_name,
             "lowname": lambda fill: fill.first_name().lower(),
             "place": place,
-            "thing": lambda fill: fill.rng.choice(fill.half(list(fill.things))),
+            "thing": lambda fill: fill.rare(fill.rng.choice(fill.half(list(fill.things)))),
             "day": lambda fill: fill.rng.choice(DAYS),
             "month": lambda fill: fill.rng.choice(MONTHS),
             "lowmonth": lambda fill: fill.rng.choice(MONTHS).lower(),
         }
+
+    def left_out(self) -> set[str]:
+        """Words that only evaluation may draw."""
+        kept = {
+            word for training, _ in self.lists.values() for text in training for word in re.findall(r"[a-z]+", text)
+        }
+        every = {word for _, held in self.lists.values() for text in held for word in re.findall(r"[a-z]+", text)}
+        return every - kept
 
     def draw(self, fill: Fillers, name: str) -> str:
         """A filler; Name is capitalised, NAME in capitals."""
@@ -63,6 +76,7 @@ class Vocabulary:
             text = self.made[known](fill)
         else:
             text = self.expand(fill, fill.rng.choice(self.lists[known][fill.held_out]))
+            text = fill.rare(text) if known in self.open else text
         if len(name) > 1 and name.isupper():
             return text.upper()
         return capitalised(text) if name[0].isupper() else text

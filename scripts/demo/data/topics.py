@@ -1,8 +1,9 @@
 """Owns made-up facts: reading text/topics.txt, and drawing a topic's sentences with the questions they answer.
 
 The file has lists (`~ name: a; b`), topics (`# kinds | full name | short name | pronoun`) and facts: sentence forms
-after `-`, questions after `?`, the key of the answer after `>`. `= 1` pairs the first question with the first form and
-so on. `{n}` is the topic's name, `{N}` and `{It}` begin a sentence, `{a job}` has an article, `{x:a;b}` is a choice.
+after `-`, questions after `?`, the key of the answer after `>`. `= 1` pairs the first questions, with `//` between
+them, with the first form and so on. `{n}` is the topic's name, `{N}` and `{It}` begin a sentence, `{a job}` has an
+article, `{x:a;b}` is a choice.
 """
 
 import re
@@ -189,8 +190,8 @@ def write_fact(slots: Slots, form: FactForm, name: str, short_name: str, pronoun
     sentence = embellished(rng, capitalised(slots.render(text)))
     known = {part for slot in SLOT.findall(text) for part in (slot.split(":")[0], slot.removeprefix("a "))}
     questions = slots.fill.own_phrasings(form.questions)
-    if form.is_paired:  # one question for each sentence: none of them is left for evaluation
-        questions = [] if slots.fill.held_out else [form.questions[number]]
+    if form.is_paired:  # each sentence has its own questions: none of them is left for evaluation
+        questions = [] if slots.fill.held_out else form.questions[number].split(" // ")
     answered = [q for q in questions if all(is_known(slot, known) for slot in SLOT.findall(q))]
     slots.values |= {"n": "{n}"}
     kept = tuple(slots.render(question) for question in answered)

@@ -15,7 +15,28 @@ FIRST_NAMES = listed(
     "Laura Martin Nina Oscar Paula Robert Sarah Thomas Ursula Vera Walter Alice Bruno Cora Dylan Elena "
     "Frank Gina Hugo Irene James Kate Liam Mona Nora Otto Petra Rita Simon Theo Vivian Will Amy Bob Chloe "
     "Dan Eva Fred Gloria Harry Isla John Kim Lucy Mark Nick Olivia Peter Rachel Steve Tom Mia Lena Max "
-    "Jonas Aisha Omar Priya Ravi Chen Mei Yuki Kenji Fatima Ali Sofia Diego Carmen Luis"
+    "Jonas Aisha Omar Priya Ravi Chen Mei Yuki Kenji Fatima Ali Sofia Diego Carmen Luis "
+    "Abigail Agnes Albert Alex Alfie Amara Amelia Amir Andre Andrea Angela Angus Anika Anton April Archie "
+    "Arjun Arthur Astrid Audrey Axel Barbara Beatrice Benjamin Bernard Beth Bianca Bill Billy Blake Bonnie "
+    "Boris Brandon Brenda Brian Bridget Brooke Caleb Cameron Camille Carol Caroline Cecilia Cedric Charles "
+    "Charlie Charlotte Christian Christine Claire Clive Colin Connor Conrad Curtis Cyril Daisy Daniel Daphne "
+    "Darren Dean Deborah Dennis Derek Devi Diane Dominic Donna Dora Doris Dorothy Duncan Edgar Edith Edward "
+    "Edwin Eileen Eleanor Eli Elias Elise Ella Ellen Elliot Elsa Emil Emily Enzo Eric Erin Esther Ethan Eugene "
+    "Evan Evelyn Faith Farah Fay Ferdinand Finn Flora Florence Francis Freya Gabriel Gary Gemma Gerald Gerard "
+    "Gilbert Gordon Graham Greg Greta Guy Gwen Hal Harold Harriet Harvey Hassan Hazel Heather Hector Heidi "
+    "Helen Herbert Holly Howard Ian Imani Ines Ingrid Iris Isaac Isabel Ivy Jacob Jade Jake Jamal Jan Jane "
+    "Janet Jasmine Jason Jean Jeff Jenny Jeremy Jerome Jesse Jill Joan Joanna Joe Joel Jordan Joseph Josh Joy "
+    "Joyce Judith Judy Julian June Kai Kamal Karl Katie Keith Kelly Kenneth Kira Klara Kurt Kyle Lara Larry "
+    "Lars Lee Leila Leonard Leroy Lewis Lily Linda Lionel Lisa Lloyd Logan Lois Lorenzo Louis Louise Luca "
+    "Lucas Luna Lydia Mabel Maggie Malik Marcus Margaret Marie Marina Mario Marta Mary Mason Matt Matthew "
+    "Maurice Maxine Megan Michael Michelle Mike Mila Milo Miriam Molly Monica Morgan Muriel Nadia Naomi "
+    "Natalie Nathan Neil Nelly Nicole Nigel Nikita Noel Norman Oliver Olive Owen Pablo Pamela Pascal Patricia "
+    "Patrick Pauline Pedro Penelope Percy Philip Phoebe Pierre Polly Rafael Raj Ralph Ramona Raymond Rebecca "
+    "Rex Rhys Richard Rob Robin Roger Roland Ron Rory Rosie Ross Roy Ruby Rupert Ruth Ryan Sabrina Sally "
+    "Samira Samuel Sandra Saul Scott Sean Sebastian Selma Seth Shane Sharon Sheila Sidney Silvia Simone Stella "
+    "Stephen Stuart Sue Susan Suzanne Sven Sybil Tanya Tara Ted Teresa Terry Tessa Tim Timothy Toby Todd Tony "
+    "Tracy Trevor Valentina Valerie Vanessa Veronica Victoria Viktor Vince Vincent Viola Violet Virginia Walt "
+    "Wanda Warren Wayne Wilfred Wilma Winston Yasmin Yusuf Yvonne Zachary Zara Zelda"
 )
 SYLLABLES = listed(
     "ba be bo da del den dor el en far fen gar gil ham hol il jor ka kel kin la len lin lo lun ma mar mel "
@@ -56,6 +77,8 @@ CITIES = listed(
 )
 
 
+RARE_SHARE = 0.4  # of the words and names in training come from the lexicon or are letters at random
+CONSONANTS, VOWELS = "bcdfghjklmnprstvwz", "aeiou"
 HELD_OUT_PHRASINGS = 5  # of so many phrasings the last one is left to evaluation
 HELD_OUT_NUMBERS = 7  # multiples of it are left to evaluation, where a range is wide enough
 T = TypeVar("T")
@@ -83,6 +106,8 @@ class Fillers:
     things: tuple[str, ...]
     held_out: bool = False
     rewordings: Rewordings = AS_WRITTEN
+    lexicon: tuple[str, ...] = ()
+    """Words of all kinds, so that training meets every token where a text has to be copied."""
 
     def first_name(self) -> str:
         return self.rng.choice(self.half(FIRST_NAMES))
@@ -112,11 +137,26 @@ class Fillers:
 
     def word(self) -> str:
         """A made-up name; its letters say whether it is held out."""
-        count = self.rng.choice((2, 2, 3))
+        count, kind = self.rng.choice((2, 2, 3)), self.rng.random()
         while True:
-            word = "".join(self.rng.choice(SYLLABLES) for _ in range(count))
+            if self.held_out or not self.lexicon or kind > RARE_SHARE:
+                word = "".join(self.rng.choice(SYLLABLES) for _ in range(count))
+            else:
+                word = self.rng.choice(self.lexicon) if kind < RARE_SHARE / 2 else self.letters(count)
             if (sum(map(ord, word)) % HELD_OUT_PHRASINGS == 0) == self.held_out:
                 return word.capitalize()
+
+    def letters(self, count: int) -> str:
+        """So many syllables of letters at random."""
+        pick = self.rng.choice
+        syllables = (pick(CONSONANTS) + pick(VOWELS) + pick(("", "", pick(CONSONANTS))) for _ in range(count))
+        return pick(("", "", pick(VOWELS))) + "".join(syllables)
+
+    def rare(self, usual: str) -> str:
+        """In training now and then a word of the lexicon in place of the usual one."""
+        if self.held_out or not self.lexicon or self.rng.random() > RARE_SHARE:
+            return usual
+        return self.rng.choice(self.lexicon)
 
     def full_name(self) -> str:
         return self.first_name() + (" " + self.word() if self.rng.random() < 0.7 else "")
@@ -127,7 +167,7 @@ class Fillers:
         return self.word() + self.rng.choice(("", "", "", " Hill", " Bay", "ton", "ville", "burg", " Valley"))
 
     def thing(self) -> str:
-        return self.rng.choice(self.things)
+        return self.rare(self.rng.choice(self.things))
 
     def year(self) -> str:
         return str(self.integer(1805, 2024))
