@@ -1,6 +1,7 @@
 """Documents that the demo trains on: the quoted sentence is in the text, evaluation is disjoint from training."""
 
 import random
+import re
 import sys
 from dataclasses import replace
 from itertools import pairwise
@@ -13,10 +14,15 @@ sys.path.insert(0, str(REPO / "scripts"))
 
 from demo.data.conversation import render  # noqa: E402
 from demo.data.documents import DocumentWriter  # noqa: E402
+from demo.data.files import filed  # noqa: E402
+from demo.data.lookups import lookup_chat  # noqa: E402
 from demo.data.passages import Passage, Passages, is_answered_alone, stems  # noqa: E402
 from demo.data.readings import read_reading, read_readings  # noqa: E402
 from demo.data.topics import TopicWriter  # noqa: E402
 from demo.data.words import Fillers, read_common_words  # noqa: E402
+
+from app.chat.context_window import CITATION_REQUEST as APP_REQUEST  # noqa: E402
+from app.documents.rendering import fence  # noqa: E402
 
 TEXT = REPO / "scripts" / "demo" / "text"
 THINGS = read_common_words(TEXT)["things"]
@@ -31,7 +37,7 @@ def writer() -> DocumentWriter:
         (("How many boats did Anna sell?",), ("When did the harbour freeze?",), ("When did fishing begin?",), ()),
     )
     passages = Passages(SPOKEN, THINGS, [passage] * 401)
-    return DocumentWriter(passages, TopicWriter(TEXT / "topics.txt"), read_readings(TEXT))
+    return DocumentWriter(passages, TopicWriter(TEXT / "topics.txt"), read_readings(TEXT), [])
 
 
 def shown(item) -> str:
@@ -113,3 +119,26 @@ def test_the_words_that_choose_a_sentence_weigh_most_and_no_text_is_changed(writ
             if before.loss == "heavy" and after.loss == "full":
                 assert before.text.split('"')[-1].count(" ") == 2
                 assert after.text.startswith(" ")
+
+
+def test_files_are_shown_as_the_application_does():
+    requests = set()
+    for seed in range(60):
+        parts = [[f"Sentence {seed} {number}." for number in range(9)], ["Another one.", "And one more."]]
+        shown = filed(Fillers(random.Random(seed), ("lamp", "rope")), parts)
+        name, body = re.match(r"File ([^\n]+):\n```\n(.*?)\n```", shown.text, re.S).groups()
+        assert shown.text.startswith(fence(f"File {name}:", body))
+        assert len(shown.marks) == 11
+        for sentence, mark in shown.marks.items():
+            assert re.findall(r"\[(?:p\.|line )\d+\]", shown.text[: shown.text.index(sentence)])[-1] == mark
+        requests |= set() if shown.text.endswith("```") else {shown.text.rsplit("\n\n", 1)[-1]}
+    assert requests == {APP_REQUEST.format(mark=mark) for mark in ("[p.3]", "[line 12]", "[p.3] or [line 12]")}
+
+
+def test_lists_answer_with_what_stands_there():
+    for seed in range(200):
+        chat = lookup_chat(Fillers(random.Random(seed), ("lamp", "rope"), lexicon=("otter", "quartz", "fern", "gable")))
+        text = chat.turns[0].content
+        for turn in chat.turns[1::2]:
+            said = re.sub(r" \[(p\.|line )\d+\]$", "", turn.content).removeprefix("It is ").split('"')
+            assert (said[1] if len(said) > 1 else said[0].rstrip(".")) in text or "does not" in turn.content, turn

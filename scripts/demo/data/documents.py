@@ -5,6 +5,8 @@ from collections import Counter
 from dataclasses import dataclass, replace
 
 from demo.data.conversation import Conversation, Turn, pairs
+from demo.data.files import filed
+from demo.data.glossary import Gloss, glossary
 from demo.data.handwritten import misspelled
 from demo.data.passages import Passages, is_answered_alone, stems, swapper
 from demo.data.readings import Reading
@@ -31,8 +33,9 @@ QUESTION_LEADS = (
     "I would like to know: ", "Do you see this? ", "Hi! ", "Hello, ", "ok, ", "And ", "So, ", "Thanks. ", "Next: ",
     "Look it up, please: ", "My question is: ", "In this text, ", "From the document: ", "Help me find this: ", "Hm, ",
 )  # fmt: skip
+FILED_SHARE = 0.3  # of the documents in training are shown as the application does
 NOT_THERE = ("The document does not say that.", "The document does not mention that.")
-QUOTES = ('The document says: "{s}"', 'The document says: "{s}"', 'According to the document: "{s}"', "{s}")
+QUOTES = ('The document says: "{s}"',) * 3 + ('According to the document: "{s}"',)
 OPENINGS = (
     "Dear {a},", "Hello {a},", "Hi everyone,", "Dear neighbors,", "# Notes", "# {w}", "Subject: {w} and {v}",
     "Minutes, {w}", "To whom it may concern", "NOTICE", "From: {a}\nTo: {b}", "{w} Weekly", "Chapter {n}", "{w}, {n}",
@@ -72,12 +75,12 @@ class DocumentItem:
 
 
 class DocumentWriter:
-    """`reading_share` and `passage_share` are of the parts that are no topic; the others have questions by rules."""
+    """The shares are of the parts that are no topic; what they leave has questions by rules."""
 
-    reading_share, passage_share = 0.35, 0.45
+    reading_share, passage_share, glossary_share = 0.3, 0.45, 0.1
 
-    def __init__(self, passages: Passages, topics: TopicWriter, readings: list[Reading]) -> None:
-        self.passages, self.topics, self.readings = passages, topics, readings
+    def __init__(self, passages: Passages, topics: TopicWriter, readings: list[Reading], glosses: list[Gloss]) -> None:
+        self.passages, self.topics, self.readings, self.glosses = passages, topics, readings, glosses
 
     def part(self, fill: Fillers, quoting: float) -> Part:
         if fill.rng.random() >= quoting:
@@ -86,6 +89,8 @@ class DocumentWriter:
         kind = fill.rng.random()
         if kind < self.reading_share and not fill.held_out and self.readings:
             return self.reading(fill)
+        if kind > 1 - self.glossary_share and not fill.held_out and self.glosses:
+            return Part(glossary(fill, self.glosses), [])
         is_asked = fill.held_out or kind < self.reading_share + self.passage_share
         facts = self.passages.asked_facts(fill) if is_asked else self.passages.facts(fill)
         asked = [index for index, fact in enumerate(facts) if fact.questions]
@@ -121,10 +126,10 @@ class DocumentWriter:
         ]
 
     def item(self, fill: Fillers, characters: int = 0, quoting: float = 0.6, missing: float = 0.17) -> DocumentItem:
-        """A document of about so many characters (0: one or two parts) with up to 14 questions."""
+        """A document of about so many characters (0: one or two parts) with up to 20 questions."""
         rng = fill.rng
         wanted = (
-            rng.randint(1, 4) if characters < 1200 else rng.randint(4, 8) if characters < 9000 else rng.randint(8, 14)
+            rng.randint(2, 6) if characters < 1200 else rng.randint(5, 11) if characters < 9000 else rng.randint(10, 20)
         )
         while True:
             parts = self.parts(fill, characters, quoting)
@@ -137,15 +142,17 @@ class DocumentWriter:
 
     def written(self, fill: Fillers, parts: list[Part], asked: list[Asked]) -> DocumentItem:
         rng = fill.rng
-        page = Page.laid_out(fill, [[fact.sentence for fact in part.facts] for part in parts])
+        sentences = [[fact.sentence for fact in part.facts] for part in parts if part.facts]
+        is_filed = not fill.held_out and rng.random() < FILED_SHARE
+        page = Page.as_file(fill, sentences) if is_filed else Page.laid_out(fill, sentences)
         turns: list[Turn] = []
-        in_system = rng.random() < 0.2
+        in_system = not is_filed and rng.random() < 0.2
         for number, one in enumerate(asked):
             answer = (
                 rng.choice(NOT_THERE) if one.fact is None else quote(rng, one.fact) + page.mark_of(one.fact.sentence)
             )
             is_framed = number == 0 and not in_system
-            frame = fill.phrasing(FRAMES) if is_framed else "{q}"
+            frame = "{q}" if not is_framed else "{d}\n\n{q}" if is_filed else fill.phrasing(FRAMES)
             turns += pairs(frame.format(d=page.text, q=as_typed(fill, one.question)), answer)
         system = rng.choice(SYSTEM_FRAMES).format(d=page.text) if in_system else ""
         keys = tuple("" if one.fact is None else one.fact.short or one.fact.sentence for one in asked)
@@ -232,6 +239,11 @@ class Page:
         if rng.random() < 0.2:
             blocks.append(dressed(fill, CLOSINGS))
         return cls(rng.choice(("\n\n", "\n\n", "\n\n", "\n")).join(blocks), {})
+
+    @classmethod
+    def as_file(cls, fill: Fillers, parts: list[list[str]]) -> "Page":
+        shown = filed(fill, parts)
+        return cls(shown.text, shown.marks)
 
     @classmethod
     def with_pages(cls, rng: random.Random, groups: list[list[str]]) -> "Page":

@@ -59,7 +59,7 @@ TOPICS = {
     "writing": 0.05,
     "more": 0.06,
 }
-TOPICS |= {"facts": 0.13, "answers": 0.08, "hotslot": 0.07}
+TOPICS |= {"facts": 0.13, "answers": 0.08, "hotslot": 0.18}
 LOOKUP_SHARE = 0.13
 COMPOSED_SHARE = 0.4
 FOLLOW_UP_SHARE = 0.3

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from demo.data.conversation import Conversation, Turn, pairs, render
 from demo.data.documents import DocumentWriter
+from demo.data.glossary import read_glosses
 from demo.data.handwritten import SYSTEM_LINES, Handwritten, normalised, unknown_person
 from demo.data.lookups import copying_chat
 from demo.data.memory import around, recall_chat, untold_chat
@@ -139,11 +140,12 @@ class Generators:
         chats = [chat for chat in read_chats(teacher_folder) if is_usable(chat, self.handwritten.known)]
         self.teacher = chats
         texts = [answer for chat in chats[:150_000] for _, answer in chat]
+        nouns = read_nouns(wordnet_folder, min_uses=0) if wordnet_folder else []
         passages = Passages(texts, self.things, read_passages(teacher_folder))
-        self.documents = DocumentWriter(passages, TopicWriter(text_folder / "topics.txt"), read_readings(text_folder))
+        topics, readings = TopicWriter(text_folder / "topics.txt"), read_readings(text_folder)
+        self.documents = DocumentWriter(passages, topics, readings, read_glosses(nouns))
         self.tools = ToolWriter(self.documents, self.handwritten)
         self.requests = read_requests(text_folder / "requests.txt")
-        nouns = read_nouns(wordnet_folder, min_uses=0) if wordnet_folder else []
         self.nouns = [noun for noun in nouns if noun.uses >= 3 and is_definable(noun)]
         left_out = self.tools.uses.vocabulary.left_out() | set(self.things[::4])
         self.lexicon = tuple(noun.word for noun in nouns if noun.word.isalpha() and noun.word not in left_out)
