@@ -4,6 +4,7 @@ import argparse
 import json
 import subprocess
 import sys
+import tempfile
 from typing import Any
 
 from app.commands.context import CommandContext
@@ -29,6 +30,7 @@ _DECODE_OPTIONS = {
     "--banks": ("N", "host banks of experts; fewer than layers are shared"),
     "--policies": ("P,P", "of lru, rule"),
     "--levels": ("L,L", "of off, shared, resident"),
+    "--dense": ("D,D", "of bf16, fp8"),
 }
 
 
@@ -48,7 +50,7 @@ def add_parsers(benches: Any) -> None:
 
 def run(context: CommandContext, arguments: argparse.Namespace) -> int:
     context.tell_settings_notice()
-    report = _run_bench(arguments)
+    report = _run_bench(arguments, context.console)
     if arguments.json:
         context.console.print_json(report)
     elif arguments.bench == "overlap":
@@ -58,8 +60,8 @@ def run(context: CommandContext, arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _run_bench(arguments: argparse.Namespace) -> dict[str, Any]:
-    """The report of the bench's process, whose progress goes to stderr. Raises BenchError with its last line."""
+def _run_bench(arguments: argparse.Namespace, console: Console) -> dict[str, Any]:
+    """The report of the bench's process, whose progress is told as it comes. Raises BenchError with its last line."""
     command = [sys.executable, "-m", f"runtime.benches.{arguments.bench}"]
     for option in arguments.bench_options:
         value = getattr(arguments, option.removeprefix("--").replace("-", "_"))
@@ -67,11 +69,17 @@ def _run_bench(arguments: argparse.Namespace) -> dict[str, Any]:
             command += [option.replace("--bench-", "--"), value]
     if arguments.tiny:
         command.append("--tiny")
-    ended = subprocess.run(command, capture_output=True, text=True, check=False)
-    if ended.returncode:
-        lines = ended.stderr.strip().splitlines() or [f"it ended with status {ended.returncode}"]
-        raise BenchError(f"The bench could not run: {lines[-1]}")
-    report: dict[str, Any] = json.loads(ended.stdout)
+    with tempfile.TemporaryFile("w+") as output:
+        process = subprocess.Popen(command, stdout=output, stderr=subprocess.PIPE, text=True)
+        assert process.stderr is not None
+        last_line = ""
+        for line in process.stderr:
+            last_line = line.strip() or last_line
+            console.progress(last_line)
+        if process.wait():
+            raise BenchError(f"The bench could not run: {last_line or f'it ended with status {process.returncode}'}")
+        output.seek(0)
+        report: dict[str, Any] = json.load(output)
     return report
 
 
@@ -91,14 +99,12 @@ def _print_overlap(console: Console, report: dict[str, Any]) -> None:
 
 
 def _print_decode(console: Console, report: dict[str, Any]) -> None:
-    """A row per policy, number of rows and level."""
-    rows = [("policy", "rows", "overlap", "ms", "tok/s", "hit rate", "of floor")]
-    for policy, found in report["policies"].items():
-        for num_rows, by_level in found["rows"].items():
-            for level, arm in by_level.items():
-                ratio = f"{arm['ratio_to_floor']:.2f}" if "ratio_to_floor" in arm else "-"
-                figures = (f"{arm['ms_per_step']:.2f}", f"{arm['tok_s']:.1f}", f"{arm['hit_rate']:.1%}", ratio)
-                rows.append((policy, num_rows, level, *figures))
-    console.print_table(rows, right=(1, 3, 4, 5, 6))
+    """A row per dense precision, policy, number of rows and level."""
+    rows = [("dense", "policy", "rows", "overlap", "ms/token", "tok/s", "hit rate", "of floor")]
+    for arm in report["arms"]:
+        ratio = f"{arm['ratio_to_floor']:.2f}" if "ratio_to_floor" in arm else "-"
+        figures = (f"{arm['ms_per_token']:.2f}", f"{arm['tok_s']:.1f}", f"{arm['hit_rate']:.1%}", ratio)
+        rows.append((arm["dense"], arm["policy"], str(arm["rows"]), arm["overlap"], *figures))
+    console.print_table(rows, right=(2, 4, 5, 6, 7))
     shared = f", {report['host_banks']} host banks shared by all layers" if report["host_banks_are_shared"] else ""
     console.notice(f"{report['device']}: {report['layers']} layers of random weights, {report['slots']} slots{shared}")

@@ -42,7 +42,7 @@ class MoeStack:
     ) -> None:
         self.spec, self.streams, self.device = spec, streams, device
         self.num_rows = trace.shape[2]
-        self.routing = InjectedRouting(trace, device)
+        self.routing = InjectedRouting(trace, device, spec.moe.num_experts)
         ops = self.routing.ops(ops)
         self._ops = ops
         source: Any = RandomTensors(spec, device)

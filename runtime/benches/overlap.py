@@ -14,11 +14,11 @@ from typing import Any
 
 import torch
 
-from runtime.benches.injection import fixed_miss_trace
 from runtime.benches.kernel_trace import Kernel, profile_kernels, split_by_name
 from runtime.benches.measures import describe_device, interleaved, measure_bandwidths, percentile, time_runs
 from runtime.benches.moe_stack import MoeStack
 from runtime.benches.synthetic import FLAGSHIP, TINY, random_store, synthetic_spec
+from runtime.benches.traces import fixed_miss_trace
 from runtime.execute.decode_graph import DecodeStep
 from runtime.execute.overlap import LEVELS, OverlapLevel
 from runtime.execute.streams import DecodeStreams

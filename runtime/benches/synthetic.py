@@ -1,6 +1,8 @@
 """Random weights in the shapes of a published model: dense tensors made on the device, expert records on the host."""
 
 import math
+import mmap
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,17 +12,19 @@ import torch
 from torch import Tensor
 
 from runtime.checkpoint.files import CheckpointFiles, TensorEntry
-from runtime.experts.pinning import page_aligned
+from runtime.experts.pinning import PAGE_BYTES, pin
 from runtime.experts.store import PinnedStore
 from runtime.families.dense_tensors import dense_tensors
 from runtime.families.names import NameMap, is_hash_buffer
 from runtime.families.ngram_hash import NgramHash, ngram_hash
 from runtime.families.registry import read_spec
+from runtime.memory.probe import count_cores
 from runtime.record import RecordLayout
 from runtime.spec import ExpertFormat, ModelSpec
 
 NAMES = NameMap("model.")
 _SEED = 20_260_826
+_PRIVATE: Any = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_PRIVATE") else {}
 _DISTINCT_RECORDS = 64
 """Random bytes are slow to draw; what is copied and computed does not depend on them."""
 _TABLE_BASE = 1_000_000
@@ -139,13 +143,54 @@ def _plain_bank(layout: RecordLayout, num_experts: int, seed: int) -> Tensor:
     return bank
 
 
+class StoreFilling:
+    """Fills host banks on threads of its own while the caller does other things; `store` waits for them.
+
+    With fewer banks than layers, layers share them in turn. Owns the banks' page locks: it must outlive its stores.
+    """
+
+    def __init__(self, spec: ModelSpec, num_banks: int, is_pinned: bool) -> None:
+        self._num_layers, self._layouts = spec.num_layers, RecordLayout.of_layers(spec)
+        self._is_pinned, self._num_pinned = is_pinned, 0
+        template = random_bank(self._layouts[0], spec.moe.num_experts)
+        self._pool = ThreadPoolExecutor(max(1, min(num_banks, count_cores())), thread_name_prefix="bank")
+        self._banks = [self._pool.submit(_filled, template) for _ in range(min(num_banks, spec.num_layers))]
+
+    def first_bank_alone(self) -> PinnedStore:
+        """A store whose layers all read the first bank, as soon as that is there: to try kernels with."""
+        return self._store(self._banks[:1])
+
+    def store(self) -> PinnedStore:
+        """All banks. Raises EngineError where the system refuses to lock their pages."""
+        store = self._store(self._banks)
+        self._pool.shutdown()
+        return store
+
+    def _store(self, filled: "list[Future[Tensor]]") -> PinnedStore:
+        banks = []
+        for index, future in enumerate(filled):
+            banks.append(future.result())
+            if self._is_pinned and index == self._num_pinned:
+                # By this thread, since the driver takes one at a time, while the others fill.
+                pin([banks[index]], self)
+                self._num_pinned += 1
+        return PinnedStore([banks[layer % len(banks)] for layer in range(self._num_layers)], self._layouts)
+
+
+def _filled(template: Tensor) -> Tensor:
+    """A copy in memory of its own, in huge pages where there are any: less to fault in and to lock."""
+    memory = mmap.mmap(-1, -(-template.nbytes // PAGE_BYTES) * PAGE_BYTES, **_PRIVATE)
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        memory.madvise(mmap.MADV_HUGEPAGE)
+    bank = torch.frombuffer(memory, dtype=torch.uint8, count=template.nbytes).view(template.shape)
+    # On this thread alone; torch would start as many for each bank as there are cores.
+    np.copyto(bank.numpy(), template.numpy())
+    return bank
+
+
 def random_store(spec: ModelSpec, num_banks: int) -> PinnedStore:
-    """Banks of all layers; with fewer than there are layers, layers share them in turn."""
-    layouts = RecordLayout.of_layers(spec)
-    template = random_bank(layouts[0], spec.moe.num_experts)
-    # Copied on all threads, so that their pages are faulted in by all of them.
-    banks = [page_aligned(*template.shape).copy_(template) for _ in range(min(num_banks, spec.num_layers))]
-    return PinnedStore([banks[layer % len(banks)] for layer in range(spec.num_layers)], layouts)
+    """Banks of all layers, not page-locked yet."""
+    return StoreFilling(spec, num_banks, is_pinned=False).store()
 
 
 def _entry(name: str, dtype: str, shape: tuple[int, ...]) -> TensorEntry:

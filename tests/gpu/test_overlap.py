@@ -5,10 +5,10 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from runtime.benches.injection import fixed_miss_trace
 from runtime.benches.kernel_trace import Kernel, profile_kernels
 from runtime.benches.moe_stack import MoeStack
 from runtime.benches.synthetic import TINY, synthetic_spec
+from runtime.benches.traces import fixed_miss_trace
 from runtime.execute.overlap import LEVELS, OverlapLevel
 from runtime.execute.streams import DecodeStreams
 from runtime.kernels.ops import select_ops

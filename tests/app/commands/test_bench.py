@@ -165,7 +165,23 @@ class TestAsk:
     ("name", "options"),
     [
         ("overlap", ["--bench-slots", "48", "--replays", "2", "--rounds", "1", "--misses", "2"]),
-        ("decode", ["--layers", "4", "--bench-slots", "48", "--steps", "2", "--rounds", "1", "--rows", "1"]),
+        (
+            "decode",
+            [
+                "--layers",
+                "4",
+                "--bench-slots",
+                "48",
+                "--steps",
+                "2",
+                "--rounds",
+                "1",
+                "--rows",
+                "1",
+                "--hit-rate",
+                "0.5",
+            ],
+        ),
     ],
 )
 def test_benches_of_the_runtime_run_in_a_process_of_their_own(
@@ -179,8 +195,10 @@ def test_benches_of_the_runtime_run_in_a_process_of_their_own(
         assert found["bitwise_identical"]
         assert found["misses_counted"] == 2
     else:
-        assert set(report["policies"]) == {"lru", "rule"}
-        assert report["policies"]["lru"]["rows"]["1"]["off"]["ms_per_step"] > 0
+        arms = {(arm["dense"], arm["policy"]) for arm in report["arms"]}
+        assert arms == {(dense, policy) for dense in ("bf16", "fp8") for policy in ("lru", "rule")}
+        assert all(arm["ms_per_token"] > 0 for arm in report["arms"])
+        assert all(arm["hit_rate"] == pytest.approx(0.5, abs=0.01) for arm in report["arms"])
 
 
 def test_what_a_bench_refuses_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
