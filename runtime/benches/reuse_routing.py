@@ -24,7 +24,7 @@ from runtime.layers.step import DecodeRows, StepInputs
 from runtime.spec import ModelSpec
 
 _CALIBRATION_DRAWS = 4000
-_SEQUENCE_STRIDE = 1499
+SEQUENCE_STRIDE = 1499
 """Tokens of the trace between the starts of two sequences: far enough that they share experts by chance alone."""
 
 _ABOVE = 0.1
@@ -70,20 +70,23 @@ def _draw_places(
 class ReuseRouting:
     """Replaces the router's choice by a trace's. A token's place in it follows from its sequence and its position.
 
-    Everything that decode asks for is computed on the device, from the step's own inputs.
+    Sequences start `stride` tokens apart. Everything that decode asks for is computed on the device, from the step's
+    own inputs.
     """
 
-    def __init__(self, trace: NDArray[np.int16], num_state_rows: int, device: torch.device) -> None:
+    def __init__(
+        self, trace: NDArray[np.int16], num_state_rows: int, device: torch.device, stride: int = SEQUENCE_STRIDE
+    ) -> None:
         num_tokens, self._num_layers, self._num_routed = trace.shape
         self._trace = torch.from_numpy(trace.reshape(num_tokens, -1)).to(device)
         self._begins = torch.zeros(num_state_rows, dtype=torch.int64, device=device)
-        self._num_started = 0
+        self._stride, self._num_started = stride, 0
         self._chosen: Tensor | None = None
         self._next_layer = 0
 
     def start_sequence(self, state_row: int) -> None:
         """A new sequence runs in this row: another stretch of the trace."""
-        self._begins[state_row].fill_(self._num_started * _SEQUENCE_STRIDE % len(self._trace))
+        self._begins[state_row].fill_(self._num_started * self._stride % len(self._trace))
         self._num_started += 1
 
     def begin_step(self, state_rows: Tensor, positions: Tensor) -> None:

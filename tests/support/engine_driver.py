@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from runtime.execute.engine import Engine
+from runtime.execute.opened_model import OpenModel, open_folder
 from runtime.execute.placement import Placement
 from runtime.options import EngineOptions, SamplingOptions
 from runtime.protocol import (
@@ -26,9 +27,11 @@ _LAST_EVENTS = (Finished, Cancelled, Failed, Scored)
 class EngineDriver:
     """An engine with the events it sent."""
 
-    def __init__(self, options: EngineOptions, placement: Placement | None = None) -> None:
+    def __init__(
+        self, options: EngineOptions, placement: Placement | None = None, open_model: OpenModel = open_folder
+    ) -> None:
         self.events: list[Event] = []
-        self.engine = Engine(self.events.append, placement)
+        self.engine = Engine(self.events.append, placement, open_model)
         self.engine.handle(LoadModel(options))
 
     @property

@@ -1,0 +1,34 @@
+"""Prefill on a GPU against the CPU: 1 to 8,192 tokens with 1,650 slots, decode slots kept, cancelled in one chunk."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.support import prefill_checks
+from tests.support.engine_driver import EngineDriver
+from tests.support.random_engine import FULL, random_engine
+
+
+@pytest.fixture(scope="module")
+def on_cuda() -> EngineDriver:
+    return random_engine("cuda", FULL)
+
+
+@pytest.fixture(scope="module")
+def on_cpu() -> EngineDriver:
+    return random_engine("cpu", FULL)
+
+
+@pytest.mark.parametrize("num_tokens", [1, 2, 63, 64, 65, 127, 1000, 4097, 8192])
+def test_every_length_is_the_cpus(on_cuda: EngineDriver, on_cpu: EngineDriver, num_tokens: int, tmp_path: Path) -> None:
+    print(json.dumps(prefill_checks.check_length(on_cuda, on_cpu, num_tokens, tmp_path)))
+
+
+@pytest.mark.parametrize("num_tokens", [1000, 8192])
+def test_decode_slots_are_kept(on_cuda: EngineDriver, num_tokens: int) -> None:
+    prefill_checks.check_decode_slots_are_kept(on_cuda, num_tokens)
+
+
+def test_cancelling_takes_one_chunk(on_cuda: EngineDriver) -> None:
+    prefill_checks.check_cancelling_takes_one_chunk(on_cuda, 8000)
