@@ -7,8 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-Scope = Literal["app", "chat", "prompt"]
-Group = Literal["Message", "Documents", "Answer", "Conversation", "Tools", "Model", "Application"]
+Scope = Literal["app", "chat", "prompt", "models"]
+"""Whose keys they are. Slash commands belong to the prompt, whatever the scope."""
+Group = Literal["Message", "Documents", "Answer", "Conversation", "Tools", "Model", "Models", "Application"]
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,14 @@ def _chat(group: Group) -> Callable[..., Action]:
         return Action(name, label, help, group, "chat", tuple(keys.split()), command, **more)
 
     return make
+
+
+def _models(name: str, label: str, help: str, key: str, command: str = "", **more: Any) -> Action:
+    """What the list of models does with the one chosen there, and the prompt with one that is named."""
+    argument = "name" if command else ""
+    return Action(
+        name, label, help, "Models", "models", (key,), command, argument=argument, is_in_palette=False, **more
+    )
 
 
 def _app(name: str, label: str, help: str, keys: str, command: str = "", **more: Any) -> Action:
@@ -189,13 +198,26 @@ ACTIONS: tuple[Action, ...] = (
     _tools("revoke_tool", "Ask again", "Forget a rule about a tool", command="revoke", argument="tool and folder"),
     _tools("open_result", "Whole result", "Read all that the last tool returned", command="result"),
     _model(
-        "models", "Models", "See the models here and choose one", "f2", "models", argument="name", aliases=("model",)
+        "models",
+        "Models",
+        "See the models, what fits and what is here; choose one, get one",
+        "f2",
+        "models",
+        argument="name",
+        aliases=("model",),
     ),
     _model("toggle_thinking", "Thinking", "Let the model reason first", "ctrl+t", "think", argument="auto, on or off"),
     _model("toggle_overlap", "Overlap", "Switch the overlap path", "f4", "overlap", argument="on or off"),
     _model(
         "switch_policy", "Slot policy", "Choose which expert leaves its slot", "f5", "policy", argument="rule or lru"
     ),
+    _models("pull_model", "Download", "Download a model, go on with it, or try again", "d", "models pull"),
+    _models("pause_model", "Pause", "Pause a download; what is here is kept", "p", "models pause"),
+    _models("cancel_model", "Cancel", "Give a download up, and what it fetched", "x", "models cancel"),
+    _models("verify_model", "Verify", "Check every hash, and fetch what is bad again", "v", "models verify"),
+    _models("remove_model", "Delete", "Remove a model from the disk", "delete", "models rm"),
+    _models("model_details", "Details", "Read all that is known of a model", "i", "models info"),
+    _models("name_model", "Another", "Type a repository of the Hub, or a folder", "n"),
     _settings(
         "settings",
         "Settings",
@@ -222,6 +244,7 @@ _KEY_NAMES = {
     "down": "Down",
     "pageup": "PgUp",
     "pagedown": "PgDn",
+    "delete": "Del",
     "end": "End",
 }
 
@@ -260,6 +283,12 @@ def parse_slash(text: str) -> SlashCommand | str | None:
         return None
     name, _, argument = line[1:].partition(" ")
     action = action_of_command(name)
+    if action is not None:
+        # A command of two words, like /models pull.
+        second, _, rest = argument.strip().partition(" ")
+        closer = action_of_command(f"{action.command} {second}")
+        if closer is not None:
+            return SlashCommand(closer, rest.strip())
     if action is not None and (action.argument or not argument.strip()):
         return SlashCommand(action, argument.strip())
     return name if name.isalpha() and not argument else None
@@ -267,7 +296,7 @@ def parse_slash(text: str) -> SlashCommand | str | None:
 
 def complete_slash(text: str) -> list[Action]:
     """Actions whose command begins like this prompt, for the hint under it."""
-    if not text.startswith("/") or " " in text or "\n" in text:
+    if not text.startswith("/") or "\n" in text:
         return []
     return [action for action in ACTIONS if action.command and action.command.startswith(text[1:].lower())]
 

@@ -237,11 +237,20 @@ class ChatSession:
 
         Needs no conversation: another may be opened or begun meanwhile.
         """
+        async with aclosing(self.switch_model(self.model_path)) as events:
+            async for event in events:
+                yield event
+
+    async def switch_model(self, model_path: Path) -> TurnEvents:
+        """Load another model, which answers from its `EngineReady` on. Raises HotslotError.
+
+        Where loading fails or is cancelled the former model is kept: it is loaded again by the next message.
+        """
         self._refuse_if_busy()
         self._begin_turn()
         self._is_warming_up = True
         try:
-            async with aclosing(self._start_engine()) as events:
+            async with aclosing(self._start_engine(model_path)) as events:
                 async for event in events:
                     yield event
         except asyncio.CancelledError:
@@ -304,7 +313,7 @@ class ChatSession:
     async def _answer(self, reading: ReadingChoice = "auto") -> TurnEvents:
         progress = TurnProgress()
         try:
-            async with aclosing(self._start_engine()) as starting:
+            async with aclosing(self._start_engine(self.model_path)) as starting:
                 async for event in starting:
                     yield event
             async with aclosing(self._decide_readings(reading)) as deciding:
@@ -395,11 +404,11 @@ class ChatSession:
             CountTokens(new_id(), context, self._tools, settings.wants_thinking, settings.template_switches)
         )
 
-    async def _start_engine(self) -> TurnEvents:
-        async with aclosing(self._starter.ensure(self.settings.engine_options(self.model_path))) as events:
+    async def _start_engine(self, model_path: Path) -> TurnEvents:
+        async with aclosing(self._starter.ensure(self.settings.engine_options(model_path))) as events:
             async for event in events:
                 if isinstance(event, EngineReady):
-                    self.stats = event.stats
+                    self.model_path, self.stats = model_path, event.stats
                 yield event
 
     def _request(self) -> Generate:

@@ -8,6 +8,7 @@ from app.commands.context import CommandContext
 from app.console import format_bytes
 from app.figures import seconds_text
 from app.library import RemoteModel, describe_model, require_remote
+from app.model_words import event_text
 from runtime.downloads.events import (
     DownloadEvent,
     DownloadFinished,
@@ -116,12 +117,7 @@ class _Shown:
 
 
 def _progress_text(event: DownloadProgressed) -> str:
-    percent = 100 * event.done_bytes // max(1, event.total_bytes)
-    text = f"{percent} %, {format_bytes(event.done_bytes)} of {format_bytes(event.total_bytes)}"
-    if event.bytes_per_second > 0:
-        text += f", {format_bytes(int(event.bytes_per_second))}/s"
-    if event.seconds_left is not None and event.seconds_left > 0:
-        text += f", {seconds_text(event.seconds_left)} left"
+    text = event_text(event)
     return f"another Hotslot downloads it: {text}" if event.is_elsewhere else text
 
 

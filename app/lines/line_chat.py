@@ -18,6 +18,7 @@ from app.lines.document_commands import DocumentCommands
 from app.lines.line_base import LineState
 from app.lines.message_commands import MessageCommands
 from app.lines.model_commands import ModelCommands
+from app.lines.shelf_commands import ShelfCommands
 from app.lines.tool_commands import ToolCommands
 from app.lines.turn_printer import TurnPrinter
 from app.sanitize import clean_line
@@ -39,12 +40,15 @@ class LineChat:
         self._state = state
         self._session, self._console, self._input = state.session, state.console, state.input
         self._tools = ToolCommands(state)
+        models = ModelCommands(state, self.answer)
+        self._shelf = ShelfCommands(state, models.use_model)
         groups = (
             MessageCommands(state),
             ConversationCommands(state),
             DocumentCommands(state),
             self._tools,
-            ModelCommands(state),
+            models,
+            self._shelf,
         )
         self._handlers = self._collect(groups)
         self._handlers |= {"quit": self._quit, "regenerate": self._regenerate, "edit_message": self._edit}
@@ -73,6 +77,12 @@ class LineChat:
     # ---- the loop
 
     async def run(self) -> int:
+        try:
+            return await self._run()
+        finally:
+            await self._shelf.close()
+
+    async def _run(self) -> int:
         with self._input.terminal_kept(), self._interrupts():
             talking = asyncio.create_task(self._talk())
             ending = asyncio.create_task(self._interrupted.wait())

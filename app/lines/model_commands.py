@@ -1,31 +1,41 @@
-"""Slash commands of the model and the settings: list and choose models, show and change every typed setting."""
+"""Slash commands of the model and the settings: choose the model, show and change every typed setting."""
 
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
-from app.library import list_models, resolve_model
-from app.lines.line_base import LineCommands
+from app.chat.events import TurnEvents
+from app.errors import TurnInProgressError
+from app.library import resolve_model
+from app.lines.line_base import LineCommands, LineState
 from app.sanitize import clean_line
 from app.settings import SETTING_FIELDS
 from app.settings_keeper import setting_named, with_setting
 
 
 class ModelCommands(LineCommands):
-    """What changes holds from the next message on and is kept in the settings file."""
+    """Settings hold from the next message on and are kept in the settings file; a model once it is loaded."""
 
-    async def do_models(self, name: str) -> None:
-        if name:
-            self._use_model(name)
+    def __init__(self, state: LineState, answer: Callable[[TurnEvents], Awaitable[None]]) -> None:
+        """`answer` prints what happens to its end, and lets the user stop it."""
+        super().__init__(state)
+        self._answer = answer
+
+    async def use_model(self, name: str) -> None:
+        """Load it now. The one that answers stays if that fails or is stopped. Raises HotslotError."""
+        path, former = resolve_model(name, self.state.locations), self.session.settings.model
+        if path == self.session.model_path:
+            self.console.remark(f"{clean_line(name)} answers already.")
             return
-        for model in list_models(self.state.locations):
-            mark = " (in use)" if model.path == self.session.model_path else ""
-            problem = f": can't be used: {model.problem}" if model.problem else ""
-            self.console.print(f"{clean_line(model.name)}{mark}{problem}")
-        self.console.remark("/model and a name chooses one.")
-
-    def _use_model(self, name: str) -> None:
-        self.session.set_model(resolve_model(name, self.state.locations))
-        self.change_settings(replace(self.session.settings, model=name))
-        self.console.remark(f"{clean_line(name)} answers from the next message on.")
+        if self.session.is_busy:
+            raise TurnInProgressError("An answer is still coming; stop it or wait for its end.")
+        try:
+            await self._answer(self.session.switch_model(path))
+        finally:
+            if self.session.model_path != path:
+                self.console.remark(f"{clean_line(name)} was not loaded; {clean_line(former)} stays.")
+        if self.session.model_path == path:
+            self.change_settings(replace(self.session.settings, model=name))
+            self.console.remark(f"{clean_line(name)} answers from now on.")
 
     async def do_settings(self, words: str) -> None:
         name, _, value = words.partition(" ")
@@ -37,7 +47,7 @@ class ModelCommands(LineCommands):
             self.console.print(self._setting_line(setting_named(name).name))
             self.console.remark(f"{setting_named(name).info.help}; {setting_named(name).expectation}.")
         elif setting_named(name).name == "model":
-            self._use_model(value.strip())
+            await self.use_model(value.strip())
         else:
             self.change_settings(with_setting(self.session.settings, name, value))
             self.console.remark(f"{self._setting_line(setting_named(name).name)} (from the next message on)")

@@ -3,12 +3,11 @@
 One process does this per model at a time; another one that is asked for the same shows the first one's progress.
 """
 
-import json
 import os
 import shutil
 from collections.abc import Generator, Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field, replace
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Event
 
@@ -29,6 +28,7 @@ from runtime.downloads.hub_cache import adopt
 from runtime.downloads.manifest import Manifest, RemoteFile
 from runtime.downloads.part_file import NO_ROOM
 from runtime.downloads.places import ModelPlaces, size_on_disk
+from runtime.downloads.progress_file import end_progress, progress_elsewhere, tell_progress
 from runtime.downloads.retry import Retry, RetryLoop, StoppedError
 from runtime.downloads.selection import needed_files, select_by_index
 from runtime.downloads.transfer import Transfer
@@ -69,8 +69,7 @@ class Download:
                 return
             yield from self._fetch(stop)
         finally:
-            with suppress(OSError):  # Only tells others how far it is.
-                self.places.progress_file.unlink(missing_ok=True)
+            end_progress(self.places)
             lock.release()
 
     def _wait_for_turn(self, lock: FileLock, stop: Event) -> Iterator[DownloadEvent]:
@@ -79,7 +78,7 @@ class Download:
                 lock.acquire(blocking=False)
                 return
             except Timeout:
-                shown = _read_progress(self.places.progress_file)
+                shown = progress_elsewhere(self.places)
                 if shown is not None:
                     yield shown
             if stop.wait(_WATCH_S):
@@ -144,16 +143,15 @@ class Download:
         staged = _read_staged(self.places.staging)
         if staged is not None and self.revision in (staged.revision, staged.commit) and not self.access.is_offline:
             return staged
-        told: list[FileRetried] = []
-        retries = RetryLoop(self.places.repo_id, self.rules.retry, stop, lambda *what: told.append(FileRetried(*what)))
+        retries = RetryLoop(self.places.repo_id, self.rules.retry, stop, lambda *_: None)
         while True:
             try:
                 listing = list_repository(self.access, self.places.repo_id, self.revision or MAIN)
                 break
             except Retry as retry:
-                retries.after(retry, False)
-                yield from told
-                told.clear()
+                wait_s = retries.next_wait_s(retry, has_progressed=False)
+                yield FileRetried(self.places.repo_id, retry.reason, wait_s)
+                retries.wait(wait_s)
         files = needed_files(self.places.repo_id, listing)
         manifest = Manifest(self.places.repo_id, self.revision, listing.commit, listing.licence, files)
         manifest.check_integrity()
@@ -173,7 +171,7 @@ class Download:
         try:
             for event in transfer.run(missing):
                 if isinstance(event, DownloadProgressed):
-                    _write_progress(self.places.progress_file, event)
+                    tell_progress(self.places, event)
                 yield event
         except WrongContentError:
             # The listing may be at fault: the next pull gets a new one.
@@ -245,18 +243,4 @@ def _read_staged(staging: Path) -> Manifest | None:
     try:
         return Manifest.read(staging)
     except DownloadError:
-        return None
-
-
-def _write_progress(path: Path, event: DownloadProgressed) -> None:
-    new = path.with_name(path.name + ".new")
-    with suppress(OSError):  # Only tells others how far it is; a full disk must not stop for that.
-        new.write_text(json.dumps(asdict(event)), encoding="ascii")
-        os.replace(new, path)
-
-
-def _read_progress(path: Path) -> DownloadProgressed | None:
-    try:
-        return replace(DownloadProgressed(**json.loads(path.read_bytes())), is_elsewhere=True)
-    except (OSError, ValueError, TypeError):
         return None

@@ -43,6 +43,13 @@ class RetryLoop:
 
     def after(self, retry: Retry, has_progressed: bool) -> None:
         """Wait for the next attempt. Raises DownloadError when it is time to give up, StoppedError when asked to."""
+        wait_s = self.next_wait_s(retry, has_progressed)
+        if wait_s:
+            self._tell(self._what, retry.reason, wait_s)
+        self.wait(wait_s)
+
+    def next_wait_s(self, retry: Retry, has_progressed: bool) -> float:
+        """Count this failure; seconds until the next attempt. Raises DownloadError when it is time to give up."""
         self._num_failures = 1 if has_progressed else self._num_failures + 1
         rules = self._rules
         if self._num_failures > rules.most_failures:
@@ -56,8 +63,10 @@ class RetryLoop:
                 f"{self._what}: {retry.reason} and asks to wait {wait_s:.0f} s; "
                 "pull again then, what was fetched is kept"
             )
-        if wait_s:
-            self._tell(self._what, retry.reason, wait_s)
+        return wait_s
+
+    def wait(self, wait_s: float) -> None:
+        """Raises StoppedError when asked to stop meanwhile."""
         if self._stop.wait(wait_s):
             raise StoppedError
 

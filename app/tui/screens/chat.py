@@ -93,7 +93,7 @@ class ChatScreen(
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Keys that would do nothing now are not offered."""
-        can_step_back = self._is_answering or self._edited_id is not None or self.has_mark
+        can_step_back = self._is_busy or self._edited_id is not None or self.has_mark
         return can_step_back if action == "stop" else True
 
     # ---- start
@@ -101,6 +101,7 @@ class ChatScreen(
     async def on_mount(self) -> None:
         self.apply_tools()
         self.follow_side_calls()
+        self.follow_jobs()
         self.prompt.focus()
         self.session.side_jobs.on_title_changed = lambda: self.post_message(self.TitleChanged())
         self.status.model = self.session.model_path.name
@@ -112,7 +113,10 @@ class ChatScreen(
     def warm_up(self) -> None:
         """Start the engine as the settings say, unless it runs so already. Only while nothing else runs."""
         self._is_stale = False
-        self._run(self.session.warm_up(), TurnView(self.transcript, self.status, None))
+        self.load(self.session.warm_up())
+
+    def load(self, events: TurnEvents) -> None:
+        self._run(events, TurnView(self.transcript, self.status, None))
 
     async def show_conversation(self) -> None:
         messages = self.session.messages
@@ -146,6 +150,8 @@ class ChatScreen(
             hints.append("Alt+E edit · Alt+K fork · Alt+←→ versions · Esc unmark")
         if self._is_answering:
             hints.append("Esc stops")
+        elif self._is_busy:
+            hints.append("Esc stops loading")
         elif self.queue.texts:
             hints.append("Enter sends the queued message")
         self.prompt.border_subtitle = Content(" · ".join(hints)) if hints else None
@@ -249,9 +255,13 @@ class ChatScreen(
         await self.transcript.sync(self.session.messages)
         await self.show_citations()
         is_held = bool(over.refusal) or view.outcome in ("cancelled", "failed")
-        if self.queue.texts and not is_held:
+        is_start = view.answer is None
+        is_former_wanted = self.note_load_over(is_start and not over.refusal and self.session.loaded is None)
+        if self.load_next():
+            pass
+        elif self.queue.texts and not is_held:
             await self._send(self.queue.pop())
-        elif self._is_stale:
+        elif self._is_stale or is_former_wanted:
             self.warm_up()
         self.show_title()
         self.refresh_bindings()
@@ -284,7 +294,7 @@ class ChatScreen(
     async def action_stop(self) -> None:
         if self.cancel_edit() or self.clear_mark():
             return
-        if self._is_answering:
+        if self._is_busy:
             self.status.activity = "stopping"
             await self.session.cancel()
 
@@ -327,6 +337,7 @@ class ChatScreen(
         self.show_title()
 
     async def on_unmount(self) -> None:
+        await self.jobs.close()
         await self.session.close()
         self.toolset.close()
 

@@ -1,19 +1,17 @@
 """Which model answers and how: the models and settings screens, and the switches that are settings of their own."""
 
 from dataclasses import replace
-from pathlib import Path
 
 from textual.message import Message as TextualMessage
 
 from app.chat.session import ChatSession
 from app.errors import HotslotError, SettingsError
-from app.library import LocalModel, list_models, resolve_model
+from app.library import resolve_model
 from app.locations import Locations
 from app.settings import Settings
 from app.settings_keeper import keep_changes, setting_named, with_setting
 from app.store.conversations import Store
-from app.tui.screens.chat_base import ChatBase
-from app.tui.screens.models import ModelsScreen
+from app.tui.screens.chat_models import ModelShelfControls
 from app.tui.screens.settings import SettingsScreen
 from app.tui.themes import THEME_NAMES
 
@@ -25,7 +23,7 @@ SWITCHES = {
 """Actions that choose one of a few values; without a word they take the next one."""
 
 
-class ModelControls(ChatBase):
+class ModelControls(ModelShelfControls):
     """Applies what was chosen, keeps it in the settings file, and starts the engine anew when that is needed."""
 
     class SettingsChanged(TextualMessage):
@@ -48,25 +46,6 @@ class ModelControls(ChatBase):
         """Offer the tools that the settings say."""
         raise NotImplementedError
 
-    def action_models(self, name: str = "") -> None:
-        """Choose from the list, or the model of this name."""
-        if name:
-            self._settings_chosen(replace(self.session.settings, model=name))
-            return
-        models = list_models(self.locations)
-        self.app.push_screen(ModelsScreen(models, self.session.model_path), self._model_chosen)
-
-    def _model_chosen(self, model: LocalModel | None) -> None:
-        if model is None or model.path == self.session.model_path:
-            return
-        self._use_model(model.path)
-        self._change_settings(replace(self.session.settings, model=model.name))
-        self.say(f"{model.name} answers from the next message on.")
-
-    def _use_model(self, path: Path) -> None:
-        self.session.set_model(path)
-        self.status.model = path.name
-
     def action_settings(self, words: str = "") -> None:
         """Open the settings, or change one: 'temperature 0.7'."""
         if words:
@@ -78,12 +57,14 @@ class ModelControls(ChatBase):
     def _settings_chosen(self, settings: Settings | None) -> None:
         if settings is None or settings == self.session.settings:
             return
-        if settings.model != self.session.settings.model:
+        name, former = settings.model, self.session.settings.model
+        # Kept once it is loaded.
+        settings = replace(settings, model=former)
+        if name != former:
             try:
-                self._use_model(resolve_model(settings.model, self.locations))
+                self._next_model = (name, resolve_model(name, self.locations))
             except HotslotError as error:
                 self.say(str(error), "error")
-                settings = replace(settings, model=self.session.settings.model)
         self._change_settings(settings)
         self.say("Settings saved.")
 
@@ -144,8 +125,11 @@ class ModelControls(ChatBase):
             self.say(str(error), "error")
         self.app.post_message(self.SettingsChanged(settings))
         self._is_stale = True
-        if not self._is_busy:
+        if not self._is_busy and not self.load_next():
             self.warm_up()
+
+    def use_settings(self, settings: Settings) -> None:
+        self._change_settings(settings)
 
 
 def _next(action_name: str, value: str) -> str:

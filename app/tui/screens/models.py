@@ -1,63 +1,316 @@
-"""The models on this machine. Its answer is the one to use, or None."""
+"""The models: what is here, what fits, what is being downloaded. Its answer is the one to use, or None.
 
-from collections.abc import Sequence
+Shows and asks; `ModelJobs` does. Disks are looked at in a thread, so that nothing here waits for one.
+"""
+
 from pathlib import Path
-from typing import ClassVar
+from threading import Event
+from typing import ClassVar, Protocol
 
 from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Vertical
+from textual.containers import Horizontal, Vertical
 from textual.content import Content
 from textual.screen import ModalScreen
-from textual.widgets import OptionList, Static
+from textual.widgets import Button, Input, OptionList, Static
 from textual.widgets.option_list import Option
 
-from app.figures import count_text, size_text
-from app.library import LocalModel
+from app.actions import ACTIONS, Action, key_name
+from app.errors import HotslotError
+from app.model_jobs import JobState, ModelJobs
+from app.model_shelf import ModelAction, ModelEntry, ModelShelf, ShelfKeeper, possible_actions
+from app.model_words import OFFLINE_TEXT, about_lines, fit_word, job_word, machine_text, size_words
+from app.threads import in_thread
+from app.tui.bindings import bindings_of
 from app.tui.display import MUTED, shown
+from app.tui.screens.dialogs import ConfirmScreen
+from app.tui.widgets.status_bar import gauge
+from runtime.downloads.events import DownloadProgressed
+
+REFRESH_S = 0.5
+LOOK_S = 1.0
+"""Between two looks at what other processes download."""
+NAME_CELLS = 28
+"""Longer names push the rest of their row to the right."""
+MADE_BY: dict[str, ModelAction] = {
+    "pull_model": "pull",
+    "pause_model": "pause",
+    "cancel_model": "cancel",
+    "verify_model": "verify",
+    "remove_model": "remove",
+}
+"""Actions of the table that are not always possible."""
+FIT_STYLES = {"fits": "$text-success", "too big": "$text-error"}
 
 
-class ModelsScreen(ModalScreen[LocalModel | None]):
-    """One row per model; what can't be used says why and can't be chosen."""
+class ModelOwner(Protocol):
+    """What the list asks of the chat under it."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,f2", "dismiss(None)", "Back")]
+    jobs: ModelJobs
 
-    def __init__(self, models: Sequence[LocalModel], current: Path) -> None:
-        super().__init__(classes="panel-screen")
-        self._models = tuple(models)
-        self._current = current
+    @property
+    def model_path(self) -> Path:
+        """The folder of the model that answers."""
+        ...
+
+    def shelf_keeper(self) -> ShelfKeeper:
+        """One that knows the settings and the engine of this moment."""
+        ...
+
+    def do_with_model(self, action: ModelAction, entry: ModelEntry) -> None:
+        """Do it, or ask before it. Raises ModelNameError where it can't be done."""
+        ...
+
+    def show_details(self, entry: ModelEntry) -> None: ...
+
+
+class ModelsScreen(ModalScreen[ModelEntry | None]):
+    """One row per model; under the list, all about the one that is marked and what can be done with it."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,f2", "leave", "Back"), *bindings_of("models")]
+
+    def __init__(self, owner: ModelOwner) -> None:
+        super().__init__(classes="panel-screen models")
+        self._owner, self._jobs = owner, owner.jobs
+        self._shelf: ModelShelf | None = None
+        self._typed: list[str] = []
+        """Names that the user typed here and no list has."""
+        self._elsewhere: dict[str, DownloadProgressed] = {}
+        self._num_endings = owner.jobs.num_endings
 
     def compose(self) -> ComposeResult:
         with Vertical(classes="panel-box") as box:
             box.border_title = Content("Models")
             box.border_subtitle = Content("Enter use · Esc back")
-            yield OptionList(
-                *(Option(self._row(model), disabled=bool(model.problem)) for model in self._models), markup=False
-            )
-            if not self._models:
-                yield Static(Content("There is no model here."), markup=False, classes="empty")
+            yield Static("", id="machine", markup=False)
+            yield OptionList(markup=False)
+            yield Static(Content("Looking at what is here…"), markup=False, classes="empty")
+            yield Static("", id="about", markup=False)
+            yield Input(placeholder="N: another repository (owner/name) or folder", compact=True)
+            with Horizontal(classes="buttons"):
+                for action in ACTIONS:
+                    if action.scope == "models" and action.name != "name_model":
+                        yield ActionButton(action)
 
     def on_mount(self) -> None:
-        options = self.query_one(OptionList)
-        paths = [model.path for model in self._models]
-        if self._current in paths:
-            options.highlighted = paths.index(self._current)
-        options.focus()
+        self.query_one(OptionList).display = False
+        self.query_one(OptionList).focus()
+        self._look_again()
+        self.set_interval(REFRESH_S, self._tick)
+        self.set_interval(LOOK_S, self._watch_others)
 
-    def _row(self, model: LocalModel) -> Content:
-        mark = "● " if model.path == self._current else "  "
-        title = Content.assemble((mark, "$text-accent"), shown(model.name, "bold"))
-        if model.problem or model.spec is None:
-            return title + Content("\n    ") + shown(model.problem, "$text-error")
-        spec = model.spec
-        facts = (
-            f"{spec.num_layers} layers · {spec.moe.num_experts} experts, {spec.moe.num_experts_per_token} per token · "
-            f"{spec.weights.expert_format} · {size_text(spec.weights.checkpoint_bytes)} · "
-            f"up to {count_text(spec.max_context_tokens)} tokens"
-        )
-        return title + Content("\n    ") + shown(f"{facts} · {model.licence}", MUTED)
+    # ---- looking
+
+    def _look_again(self) -> None:
+        self.run_worker(self._look(), group="look", exclusive=True)
+
+    async def _look(self) -> None:
+        keeper, typed = self._owner.shelf_keeper(), tuple(self._typed)
+        try:
+            shelf = await in_thread(lambda _: _look_at(keeper, typed))
+        except HotslotError as error:
+            self.query_one(".empty", Static).update(shown(str(error)))
+        else:
+            self._show(shelf, self._chosen.key if self._chosen is not None else "")
+
+    def _watch_others(self) -> None:
+        if self._shelf is not None:
+            entries = [entry for entry in self._shelf.entries if entry.state != "complete"]
+            self.run_worker(self._watch(entries), group="watch", exclusive=True)
+
+    async def _watch(self, entries: list[ModelEntry]) -> None:
+        def look(_: Event) -> dict[str, DownloadProgressed]:
+            found = {entry.key: entry.progress_elsewhere() for entry in entries}
+            return {key: progress for key, progress in found.items() if progress is not None}
+
+        before, self._elsewhere = self._elsewhere, await in_thread(look)
+        if set(before) - set(self._elsewhere):
+            self._look_again()
+
+    def _tick(self) -> None:
+        """Draw what has happened; look again where something on the disk has changed."""
+        if self._num_endings != self._jobs.num_endings:
+            self._num_endings = self._jobs.num_endings
+            self._look_again()
+        self._draw()
+
+    # ---- drawing
+
+    def _show(self, shelf: ModelShelf, chosen: str) -> None:
+        """Draw a list that may have other rows than before, with the row of this key marked."""
+        self._shelf = shelf
+        options = self.query_one(OptionList)
+        options.display = True
+        self.query_one(".empty").display = False
+        options.clear_options()
+        options.add_options([Option(self._row(entry), id=entry.key) for entry in shelf.entries])
+        keys = [entry.key for entry in shelf.entries]
+        in_use = next((entry.key for entry in shelf.entries if entry.is_at(self._owner.model_path)), keys[0])
+        options.highlighted = keys.index(chosen if chosen in keys else in_use)
+        if self.focused is None:
+            options.focus()
+        self._draw()
+
+    def _draw(self) -> None:
+        shelf, options = self._shelf, self.query_one(OptionList)
+        if shelf is None:
+            return
+        for place, entry in enumerate(shelf.entries):
+            row = self._row(entry)
+            if options.get_option_at_index(place).prompt != row:
+                options.replace_option_prompt_at_index(place, row)
+        offline = Content.styled(f"\n{OFFLINE_TEXT}", "$text-warning") if shelf.is_offline else Content("")
+        self.query_one("#machine", Static).update(Content.styled(machine_text(shelf), MUTED) + offline)
+        self._draw_chosen()
+
+    @on(OptionList.OptionHighlighted)
+    def _draw_chosen(self) -> None:
+        entry = self._chosen
+        lines = [] if entry is None else about_lines(entry, self._job(entry), self._elsewhere.get(entry.key))
+        self.query_one("#about", Static).update(Content("\n").join([shown(line) for line in lines]))
+        possible = () if entry is None else self._possible(entry)
+        for button in self.query(ActionButton):
+            wanted = MADE_BY.get(button.action_name)
+            button.display = entry is not None and (wanted is None or wanted in possible)
+        self.refresh_bindings()
+
+    def _row(self, entry: ModelEntry) -> Content:
+        mark = "● " if entry.is_at(self._owner.model_path) else "  "
+        name, fit = shown(entry.name, "bold"), fit_word(entry.fit)
+        gap = " " * max(1, NAME_CELLS - name.cell_length)
+        job, other = self._job(entry), self._elsewhere.get(entry.key)
+        if job is not None and (job.is_running or job.phase in ("paused", "failed")) and entry.state != "complete":
+            what = _bar(job.done_bytes / max(1, job.total_bytes), job_word(job), job.phase == "failed")
+        elif other is not None:
+            percent = f"{100 * other.done_bytes // max(1, other.total_bytes)} %"
+            what = _bar(other.done_bytes / max(1, other.total_bytes), f"{percent} elsewhere")
+        else:
+            what = shown(job_word(job) if job is not None and job.is_running else size_words(entry), MUTED)
+        row = Content.assemble((mark, "$text-accent"), name, gap, (f"{fit:<8}", FIT_STYLES.get(fit, MUTED)), what)
+        return row + Content("\n    ") + shown(entry.problem, "$text-error") if entry.state == "unusable" else row
+
+    # ---- the one that is marked
+
+    @property
+    def _chosen(self) -> ModelEntry | None:
+        at = self.query_one(OptionList).highlighted
+        entries = self._shelf.entries if self._shelf is not None else ()
+        return entries[at] if at is not None and at < len(entries) else None
+
+    def _job(self, entry: ModelEntry) -> JobState | None:
+        return self._jobs.states.get(entry.key) if entry.remote is not None else None
+
+    def _possible(self, entry: ModelEntry) -> tuple[ModelAction, ...]:
+        return possible_actions(entry, self._jobs.is_running(entry.key), entry.is_at(self._owner.model_path))
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Keys that would do nothing with the marked model do nothing."""
+        wanted = MADE_BY.get(action)
+        return wanted is None or (self._chosen is not None and wanted in self._possible(self._chosen))
 
     @on(OptionList.OptionSelected)
-    def chosen(self, event: OptionList.OptionSelected) -> None:
-        self.dismiss(self._models[event.option_index])
+    def chosen(self) -> None:
+        """Enter or a click: use it, or read about what can't be used."""
+        entry = self._chosen
+        if entry is None:
+            return
+        if "use" not in self._possible(entry):
+            self.action_model_details()
+        elif entry.fit is not None and not entry.fit.fits:
+            question = f"{entry.name} does not fit: {entry.fit.reason} Try it all the same?"
+            self.app.push_screen(ConfirmScreen(question, "Try"), lambda is_sure: is_sure and self.dismiss(entry))
+        else:
+            self.dismiss(entry)
+
+    @on(Button.Pressed)
+    async def pressed(self, event: Button.Pressed) -> None:
+        assert isinstance(event.button, ActionButton)
+        await self.run_action(event.button.action_name)
+        self.query_one(OptionList).focus()
+
+    def action_pull_model(self) -> None:
+        self._do("pull")
+
+    def action_pause_model(self) -> None:
+        self._do("pause")
+
+    def action_cancel_model(self) -> None:
+        self._do("cancel")
+
+    def action_verify_model(self) -> None:
+        self._do("verify")
+
+    def action_remove_model(self) -> None:
+        self._do("remove")
+
+    def _do(self, action: ModelAction) -> None:
+        if (entry := self._chosen) is None:
+            return
+        try:
+            self._owner.do_with_model(action, entry)
+        except HotslotError as error:
+            self.notify(shown(str(error)).plain, severity="error", markup=False)
+        self._tick()
+
+    def action_model_details(self) -> None:
+        if (entry := self._chosen) is not None:
+            self._owner.show_details(entry)
+
+    # ---- a name that is typed
+
+    def action_name_model(self) -> None:
+        self.query_one(Input).focus()
+
+    def action_leave(self) -> None:
+        """Back to the list first, then to the chat."""
+        if self.query_one(Input).has_focus:
+            self.query_one(OptionList).focus()
+        else:
+            self.dismiss(None)
+
+    @on(Input.Submitted)
+    async def named(self, event: Input.Submitted) -> None:
+        name = event.value.strip()
+        if not name or self._shelf is None:
+            self.query_one(OptionList).focus()
+            return
+        keeper = self._owner.shelf_keeper()
+        try:
+            entry = self._shelf.find(name)
+            if entry is None:
+                entry = await in_thread(lambda _: keeper.entry_of(name))
+        except HotslotError as error:
+            self.notify(shown(str(error)).plain, severity="error", markup=False)
+            return
+        self._typed = [*self._typed, name]
+        event.input.value = ""
+        self._show(self._shelf.with_entry(entry), entry.key)
+        self.query_one(OptionList).focus()
+
+
+class ActionButton(Button):
+    """One action of the table, with its key."""
+
+    def __init__(self, action: Action) -> None:
+        super().__init__(f"{key_name(action.keys[0])} {action.label}", compact=True)
+        self.action_name = action.name
+        self.id = action.name
+        self.can_focus = False
+
+
+def _look_at(keeper: ShelfKeeper, typed: tuple[str, ...]) -> ModelShelf:
+    shelf = keeper.look()
+    for name in typed:
+        if shelf.find(name) is None:
+            try:
+                shelf = shelf.with_entry(keeper.entry_of(name))
+            except HotslotError:
+                # A folder that was named here and is gone: it is in no list then.
+                continue
+    return shelf
+
+
+def _bar(fraction: float, words: str, is_failed: bool = False) -> Content:
+    style = "$text-error" if is_failed else "$text-primary"
+    return Content.assemble((gauge(fraction, 8), style), " ", shown(words))

@@ -9,6 +9,7 @@ from textual.reactive import reactive
 from textual.widget import Widget
 
 from app.figures import count_text, explain, size_text
+from app.model_jobs import JobState
 from app.tui.display import MUTED, shown
 from runtime.protocol import EngineStats
 
@@ -43,6 +44,7 @@ class StatusBar(Widget):
     model: reactive[str] = reactive("")
     activity: reactive[str] = reactive("")
     num_side_calls: reactive[int] = reactive(0)
+    downloads: reactive[tuple[JobState, ...]] = reactive(())
     load_phase: reactive[str] = reactive("")
     load_fraction: reactive[float | None] = reactive(None)
 
@@ -73,6 +75,8 @@ class StatusBar(Widget):
 
     def _segments(self) -> list[Segment]:
         segments = [Segment(1, shown(self.model or "no model", "bold"))]
+        if self.downloads:
+            segments.append(Segment(2, _downloads(self.downloads)))
         if self.load_fraction is not None:
             bar = gauge(self.load_fraction, 10)
             words = LOAD_WORDS.get(self.load_phase, "starting the engine")
@@ -117,6 +121,13 @@ def gauge(fraction: float, cells: int) -> str:
     if fraction > 0:
         filled = max(filled, 1)
     return "━" * filled + "─" * (cells - filled)
+
+
+def _downloads(jobs: tuple[JobState, ...]) -> Content:
+    done = sum(job.done_bytes for job in jobs)
+    total = sum(job.total_bytes for job in jobs)
+    percent = f"{done / total:.0%}" if total else "…"
+    return Content.assemble(("↓ ", MUTED), (percent, "$text-accent"))
 
 
 def _hit_rate(stats: EngineStats) -> Content:

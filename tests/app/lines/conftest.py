@@ -48,10 +48,15 @@ def store(locations: Locations) -> Store:
 def run_lines(locations: Locations, store: Store, tmp_path: Path) -> RunLines:
     """Runs lines through a chat; each answer is the next script."""
 
-    async def run(*lines: str, scripts: tuple[tuple[Step, ...], ...] = (), settings: Settings | None = None) -> Said:
+    async def run(
+        *lines: str,
+        scripts: tuple[tuple[Step, ...], ...] = (),
+        settings: Settings | None = None,
+        engine: ScriptedEngine | None = None,
+    ) -> Said:
         out, err = io.StringIO(), io.StringIO()
         console = Console(out=out, err=err)
-        engine = ScriptedEngine(*scripts)
+        engine = engine or ScriptedEngine(*scripts)
         session = ChatSession(engine, store, settings or Settings(tools=False), tmp_path / "model")
         typed = LineInput(console.notice, io.BytesIO("".join(f"{line}\n" for line in lines).encode()))
         toolset = ToolSet(session, store)

@@ -3,14 +3,24 @@
 import io
 from pathlib import Path
 
+import huggingface_hub.constants
+import pytest
+
 from app.actions import line_actions
+from app.engine import ProgressCallback
 from app.lines.line_input import LineInput
-from app.locations import Locations
+from app.locations import DEMO_MODEL, Locations, asset_path
 from app.settings import SETTING_FIELDS, Settings
 from app.settings_file import SettingsFile
 from app.store.conversations import Store
+from runtime.downloads.places import ModelPlaces
+from runtime.errors import CheckpointError
+from runtime.options import EngineOptions
+from runtime.protocol import Loaded
 from tests.app.lines.conftest import RunLines
-from tests.support.scripted_engine import HELLO, BadCall, Call, Crash, End, Refuse, Say
+from tests.support.hub_server import COMMIT, Repository, running_hub
+from tests.support.scripted_engine import HELLO, BadCall, Call, Crash, End, Refuse, Say, ScriptedEngine
+from tests.support.small_repository import REPO_ID, small_model
 
 HOSTILE = "a\x1b]52;c;aGk=\x07b\x9b31mc\u202ed\0e[/red]"
 
@@ -173,3 +183,51 @@ async def test_side_calls_are_listed(run_lines: RunLines) -> None:
     said = await run_lines("hi", "/side", "/side cancel 3", "/side cancel")
     assert "No side calls yet." in said.err
     assert said.err.count("There is no side call") == 2
+
+
+async def test_models_are_listed_fetched_checked_and_removed(
+    run_lines: RunLines, locations: Locations, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The suite is offline by default; this Hub is on the loopback.
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
+    with running_hub() as hub:
+        hub.repositories[REPO_ID] = Repository(small_model())
+        monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", hub.endpoint)
+        said = await run_lines(
+            "/models", "/models pull", "/models pull nothing", f"/models pull {REPO_ID}", f"/models pull {REPO_ID}",
+            f"/models verify {REPO_ID}", f"/models info {REPO_ID}", f"/models rm {REPO_ID}",
+            f"/models rm {REPO_ID} yes", "/models pause demo", "/models demo", "hi",
+        )  # fmt: skip
+    assert "demo (fits, here, 47 MiB)" in said.out
+    assert "qwen3.5-122b (?, not here, size not known)" in said.out
+    assert f"repository  {REPO_ID} at {COMMIT}" in said.out
+    for line in (
+        "hotslot: /models pull takes the name of a model; /models lists them",
+        "hotslot: There is no model 'nothing'",
+        f"{REPO_ID}: asking the Hub what there is",
+        f"{REPO_ID}: complete and checked, ",
+        f"hotslot: {REPO_ID}: it is complete; verify it to be sure.",
+        f"{REPO_ID}: every file is right",
+        f"Then write: /models rm {REPO_ID} yes",
+        f"{REPO_ID}: removed, ",
+        "hotslot: demo: it was not downloaded by Hotslot",
+        "demo answers from now on.",
+    ):
+        assert line in said.err, said.err
+    assert not ModelPlaces.of(locations.models_dir, REPO_ID).folder.exists()
+    assert said.engine.starts[-1].model_path == asset_path(DEMO_MODEL)
+    assert said.out.endswith("Hello there.\n")
+
+
+async def test_a_model_that_cannot_be_loaded_leaves_the_former(run_lines: RunLines, locations: Locations) -> None:
+    class Refusing(ScriptedEngine):
+        async def start(self, options: EngineOptions, on_progress: ProgressCallback | None = None) -> Loaded:
+            if options.model_path == asset_path(DEMO_MODEL):
+                raise CheckpointError("demo: a tensor is missing; download it again")
+            return await super().start(options, on_progress)
+
+    said = await run_lines("/models demo", "hi", engine=Refusing(), settings=Settings(tools=False, model="former"))
+    assert "hotslot: demo: a tensor is missing; download it again\n" in said.err
+    assert "demo was not loaded; former stays.\n" in said.err
+    assert said.out == "Hello there.\n"
+    assert SettingsFile(locations.config_file).load()[0].model == Settings().model

@@ -199,7 +199,7 @@ async def test_another_model_from_the_settings(make_app: MakeApp, locations: Loc
 
 async def test_settings_say_why_overlap_declines_and_what_restarts(make_app: MakeApp) -> None:
     app = make_app()
-    async with app.run_test(size=(120, 100)) as pilot:
+    async with app.run_test(size=(120, 140)) as pilot:
         await settle(pilot)
         await pilot.press("ctrl+s")
         await pilot.pause()

@@ -22,8 +22,9 @@ from runtime.downloads.events import (
 )
 from runtime.downloads.file_names import INDEX_NAME
 from runtime.errors import DownloadError
-from tests.runtime.downloads.conftest import RULES, SHARDS, Pulling
+from tests.runtime.downloads.conftest import RULES, Pulling
 from tests.support.hub_server import COMMIT, Fault, running_hub
+from tests.support.small_repository import SHARDS
 
 SHARD = SHARDS[0]
 

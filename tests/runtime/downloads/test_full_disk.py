@@ -13,8 +13,9 @@ from runtime.downloads.manifest import RemoteFile
 from runtime.downloads.part_file import NoRoomError, PartFile
 from runtime.downloads.places import ModelPlaces
 from runtime.errors import DiskFullError
-from tests.runtime.downloads.conftest import REPO_ID, SHARDS, Pulling, small_model
+from tests.runtime.downloads.conftest import Pulling
 from tests.support.hub_server import Fault
+from tests.support.small_repository import REPO_ID, SHARDS, small_model
 
 MIB = 2**20
 

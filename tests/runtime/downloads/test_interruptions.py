@@ -10,9 +10,10 @@ from pathlib import Path
 from threading import Event
 
 from runtime.downloads.events import DownloadFinished, DownloadPaused
-from tests.runtime.downloads.conftest import Pulling, small_model
+from tests.runtime.downloads.conftest import Pulling
 from tests.support.command_line import REPO
 from tests.support.hub_server import Fault
+from tests.support.small_repository import small_model
 
 NUM_KILLS, NUM_PAUSES, NUM_CUTS = 6, 6, 8
 
