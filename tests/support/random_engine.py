@@ -18,7 +18,7 @@ from tests.support.engine_driver import EngineDriver
 Where = Literal["cpu", "cuda", "as on cuda"]
 STRUCTURE = TINY | {
     "num_experts_per_tok": 10, "ple_layer_ids": [2], "max_position_embeddings": 16_384, "indexer_budget": 512,
-    "vocab_size": 300, "eos_token_id": 299,
+    "vocab_size": 480, "eos_token_id": 479,
 }  # fmt: skip
 """Three delta nets and a sparse attention in turn, hyper-connections, an n-gram layer, top-10 of many experts."""
 _EXPONENT = 1.2

@@ -1,6 +1,5 @@
 """Several sequences in one engine: each says what it says alone, and none leaves anything behind."""
 
-import random
 from itertools import pairwise
 from pathlib import Path
 
@@ -8,40 +7,33 @@ import pytest
 import torch
 
 from runtime.execute.answer import Answer
-from runtime.options import EngineOptions, SamplingOptions
+from runtime.options import EngineOptions
 from runtime.protocol import (
     Cancel,
     Cancelled,
-    ChatMessage,
     Event,
-    Failed,
     Finished,
-    Generate,
     PrefillProgressed,
     PromptAccepted,
-    RequestKind,
-    Score,
-    Scored,
 )
-from runtime.schedule.step_plan import StepPlan
 from runtime.schedule.time_share import TimeShare
 from tests.support.engine_driver import EngineDriver
+from tests.support.random_engine import Size, random_engine
+from tests.support.sequences import (
+    PROMPTS,
+    check_joins_and_leaves,
+    check_random_operations,
+    finished,
+    forget,
+    generate,
+    most_rows,
+    settled_plans,
+)
 from tests.support.tiny_models import random_model, save_plain, tiny_config
 from tests.support.tiny_tokenizer import write_tokenizer
 
-PROMPTS = (
-    "Tell me a long story about a boat.",
-    " ".join(f"word{number}" for number in range(12)),
-    "Write a poem about the sea.",
-    " ".join(f"item {number}" for number in range(30)),
-)
 LONG_PROMPT = " ".join(f"item {number}" for number in range(90))
 Logits = dict[str, list[torch.Tensor]]
-
-
-def generate(name: str, prompt: str, kind: RequestKind = "chat", max_tokens: int = 16, **sampling: float) -> Generate:
-    options = SamplingOptions(max_tokens=max_tokens, **sampling)  # type: ignore[arg-type]
-    return Generate(name, (ChatMessage("user", prompt),), options, thinking=False, kind=kind)
 
 
 @pytest.fixture
@@ -57,18 +49,6 @@ def logits(driver: EngineDriver, monkeypatch: pytest.MonkeyPatch) -> Logits:
     monkeypatch.setattr(Answer, "_draw", recording)
     forget(driver)
     return recorded
-
-
-def forget(driver: EngineDriver) -> None:
-    model = driver.engine._model
-    assert model is not None
-    model.scheduler._cache.forget_saved()
-
-
-def finished(driver: EngineDriver, name: str) -> Finished:
-    last = driver.events_of(name)[-1]
-    assert isinstance(last, Finished), last
-    return last
 
 
 def test_texts_of_concurrent_chats_are_those_of_each_alone(driver: EngineDriver, logits: Logits) -> None:
@@ -103,27 +83,6 @@ def test_side_calls_do_not_change_a_bit_of_a_chat(
     assert finished(driver, "disturbed").generated_ids == finished(driver, "quiet").generated_ids
     for expected, row in zip(logits["quiet"], logits["disturbed"], strict=True):
         assert torch.equal(row, expected)
-
-
-def most_rows(driver: EngineDriver) -> int:
-    """Settle; the most rows that a decode step had."""
-    return max(len(plan.segments) for plan in settled_plans(driver) if plan.is_decode)
-
-
-def settled_plans(driver: EngineDriver) -> list[StepPlan]:
-    """Settle; the steps that ran."""
-    model = driver.engine._model
-    assert model is not None
-    run, plans = model.forward.run, []
-
-    def recording(plan: StepPlan) -> torch.Tensor:
-        plans.append(plan)
-        return run(plan)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(model.forward, "run", recording)
-        driver.settle()
-    return plans
 
 
 def test_a_chat_goes_on_while_a_long_prompt_is_read(driver: EngineDriver) -> None:
@@ -179,93 +138,17 @@ def tiny_driver(tmp_path_factory: pytest.TempPathFactory) -> EngineDriver:
     return EngineDriver(EngineOptions(folder, num_threads=1, context_tokens=512, chunk_tokens=64))
 
 
-class Users:
-    """Random operations on an engine, and what was said so far."""
-
-    def __init__(self, driver: EngineDriver, seed: int) -> None:
-        self.driver = driver
-        self.rng = random.Random(seed)
-        self.open: dict[str, tuple[ChatMessage, ...]] = {}
-        self.histories: list[tuple[ChatMessage, ...]] = [()]
-        self.num_accepted = self.num_ended = 0
-
-    def operate(self, number: int) -> None:
-        operation = self.rng.choice((self.start, self.start, self.edit, self.fork, self.score, self.cancel))
-        operation(f"r{number}")
-        self.driver.step(self.rng.randrange(4))
-        self.collect()
-
-    def start(self, name: str, history: tuple[ChatMessage, ...] = ()) -> None:
-        if len(self.open) > 7:
-            return
-        message = ChatMessage(
-            "user", " ".join(self.rng.choice(("sea", "boat", "42")) for _ in range(self.rng.randint(1, 40)))
-        )
-        sampling = SamplingOptions(
-            temperature=self.rng.choice((0.0, 1.5)), seed=1, max_tokens=self.rng.choice((1, 4, 20, None))
-        )
-        kind: RequestKind = self.rng.choice(("chat", "side_call"))
-        self.send(Generate(name, (*history, message), sampling, thinking=self.rng.random() < 0.5, kind=kind))
-        self.open[name] = (*history, message)
-
-    def edit(self, name: str) -> None:
-        history = self.rng.choice(self.histories)
-        self.start(name, history[: 2 * self.rng.randint(0, len(history) // 2)])
-
-    def fork(self, name: str) -> None:
-        self.start(name, self.rng.choice(self.histories))
-
-    def score(self, name: str) -> None:
-        if len(self.open) <= 7:
-            self.send(Score(name, tuple(self.rng.randrange(400) for _ in range(self.rng.randint(1, 100)))))
-            self.open[name] = ()
-
-    def send(self, command: Generate | Score) -> None:
-        self.driver.send(command)
-        self.num_accepted += 1
-
-    def cancel(self, _: str) -> None:
-        if self.open:
-            self.driver.send(Cancel(self.rng.choice(sorted(self.open))))
-
-    def collect(self) -> None:
-        """Requests that ended: exactly once, with nothing after it."""
-        for name in list(self.open):
-            events = self.driver.events_of(name)
-            last = [event for event in events if isinstance(event, Finished | Cancelled | Failed | Scored)]
-            if not last:
-                continue
-            assert len(last) == 1
-            assert events[-1] is last[0]
-            messages = self.open.pop(name)
-            self.num_ended += 1
-            if isinstance(last[0], Finished) and len(messages) < 5:
-                self.histories = [*self.histories[-10:], self.driver.reply_to(messages, last[0])]
-        self.driver.events[:] = [
-            event
-            for event in self.driver.events
-            if getattr(event, "request_id", "") in self.open or not hasattr(event, "request_id")
-        ]
-
-
 @pytest.mark.parametrize(
     "num_operations", [100, pytest.param(2000, marks=[pytest.mark.long, pytest.mark.timeout(600)])]
 )
 def test_random_operations_leave_no_page_slot_state_or_row_behind(
     tiny_driver: EngineDriver, num_operations: int
 ) -> None:
-    users = Users(tiny_driver, seed=num_operations)
-    for number in range(num_operations):
-        users.operate(number)
-    tiny_driver.settle()
-    users.collect()
-    assert not users.open
-    assert users.num_ended == users.num_accepted > num_operations // 4
-    model = tiny_driver.engine._model
-    assert model is not None
-    assert not tiny_driver.engine._work
-    cache = model.scheduler._cache
-    cache.check_integrity()
-    cache.forget_saved()
-    assert cache.num_pages_used == cache.num_rows_used == 0
-    model.experts.check_integrity()
+    check_random_operations(tiny_driver, num_operations)
+
+
+def test_a_cards_path_keeps_texts_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fixed inputs, slots in tensors: with torch's ops on a CPU."""
+    driver = random_engine("as on cuda", Size(num_experts=128, num_slots=250, context_tokens=512), num_threads=1)
+    check_joins_and_leaves(driver, monkeypatch)
+    check_random_operations(driver, 40)
