@@ -70,6 +70,7 @@ def parse_arguments() -> argparse.Namespace:
     evaluate.add_argument("--folder", type=Path, default=MODEL_FOLDER)
     evaluate.add_argument("--only", nargs="*", choices=SCORES, default=list(SCORES), help="parts to compute")
     evaluate.add_argument("--engine", action="store_true", help="ask the real engine instead of the trainable model")
+    evaluate.add_argument("--wait", action="store_true", help="read the sources, then wait for the model folder")
     evaluate.add_argument("--items", type=int, default=100, help="questions per score")
     return parser.parse_args()
 
@@ -193,10 +194,14 @@ def quantise(arguments: argparse.Namespace) -> None:
 def evaluate(arguments: argparse.Namespace) -> None:
     sys.path.insert(0, str(ROOT))
     from demo.evaluation import run_evaluate
+    from demo.training import wait_for
 
+    generators = load_generators(arguments)
+    if arguments.wait:
+        wait_for(arguments.folder / "tokenizer_config.json")  # what the quantise stage writes after the weights
     run_evaluate(
         arguments.folder,
-        load_generators(arguments),
+        generators,
         TEXT,
         arguments.work,
         arguments.device,
