@@ -24,7 +24,7 @@ NUM_REQUESTS = 400_000
 PASSAGE_CONTEXT, QUESTION_CONTEXT = 384, 384
 MAX_PASSAGE, MAX_QUESTION = 260, 30
 PASSAGE_SHARE = 0.55  # of the seconds; the rest goes to questions
-QUESTIONS_PER_SENTENCE = 2
+QUESTIONS_PER_SENTENCE, MOST_QUESTIONS = 2, 600_000
 FILE_PASSAGES = 40_000
 SHOTS = (
     ("The bakery on Mill Street opens at six in the morning.", "When does the bakery on Mill Street open?"),
@@ -139,7 +139,7 @@ def run_passages(gguf: Path, out: Path, seconds: float, rows: int, seed: int) ->
     )
     prefix = teaching.SYSTEM + shots
     pairs = writer.write(
-        turns * QUESTIONS_PER_SENTENCE,
+        (turns * QUESTIONS_PER_SENTENCE)[:MOST_QUESTIONS],
         prefix,
         QUESTION_CONTEXT,
         MAX_QUESTION,

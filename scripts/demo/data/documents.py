@@ -10,6 +10,7 @@ from demo.data.glossary import Gloss, glossary
 from demo.data.handwritten import misspelled
 from demo.data.passages import Passages, is_answered_alone, stems, swapper
 from demo.data.readings import Reading
+from demo.data.synonyms import with_synonyms
 from demo.data.topics import DocumentFact, TopicWriter
 from demo.data.words import Fillers, capitalised
 from demo.listing import listed
@@ -33,6 +34,7 @@ QUESTION_LEADS = (
     "I would like to know: ", "Do you see this? ", "Hi! ", "Hello, ", "ok, ", "And ", "So, ", "Thanks. ", "Next: ",
     "Look it up, please: ", "My question is: ", "In this text, ", "From the document: ", "Help me find this: ", "Hm, ",
 )  # fmt: skip
+SYNONYM_SHARE = 0.25  # of the questions in training
 FILED_SHARE = 0.3  # of the documents in training are shown as the application does
 NOT_THERE = ("The document does not say that.", "The document does not mention that.")
 QUOTES = ('The document says: "{s}"',) * 3 + ('According to the document: "{s}"',)
@@ -272,7 +274,10 @@ def paragraphs(rng: random.Random, parts: list[list[str]]) -> list[list[str]]:
 def as_typed(fill: Fillers, question: str) -> str:
     """The question as some person might type it; evaluation asks plainly."""
     rng, style = fill.rng, fill.rng.random()
-    if fill.held_out or style > 0.36:
+    if fill.held_out:
+        return question
+    question = with_synonyms(rng, question) if rng.random() < SYNONYM_SHARE else question
+    if style > 0.36:
         return question
     if style < 0.13:
         lead = rng.choice(QUESTION_LEADS)

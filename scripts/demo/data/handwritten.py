@@ -11,9 +11,12 @@ from demo.data.composed import Composer, alternatives, plural
 from demo.data.conversation import Conversation, Turn, pairs
 from demo.data.followups import follow_up
 from demo.data.rewordings import AS_WRITTEN, Rewordings
+from demo.data.synonyms import with_synonyms
 from demo.data.words import Fillers, capitalised, with_article
 from demo.listing import listed
 
+SYNONYM_SHARE, SHORTENED_SHARE = 0.15, 0.06
+DROPPED = frozenset(listed("a an the do does is are of to me my i you your please can should for with"))
 QUESTION_WORDS = ("what", "who", "where", "when", "why", "how", "which", "is", "are", "do", "does", "can", "should")
 QUESTION_WORDS += ("will", "was", "did", "could", "would", "what's", "who's")
 OPENINGS = ("hi, ", "hey, ", "hello, ", "hi! ", "hello! ", "please ", "so, ", "well, ", "ok, ", "um, ", "hey hotslot, ")
@@ -239,6 +242,17 @@ def varied(rng: random.Random, question: str) -> str:
     return text.replace("'", "").lower() if shape < 0.9 else text
 
 
+def respoken(rng: random.Random, question: str) -> str:
+    """Now and then with other words, or without the small ones."""
+    style = rng.random()
+    if style < SYNONYM_SHARE:
+        return with_synonyms(rng, question)
+    if style < SYNONYM_SHARE + SHORTENED_SHARE:
+        words = [word for word in question.split() if word not in DROPPED]
+        return " ".join(words) if len(words) > 1 else question
+    return question
+
+
 def with_capitals(text: str) -> str:
     return capitalised(re.sub(r"\bi\b", "I", text))
 
@@ -284,7 +298,7 @@ class Handwritten:
         return self.asked(rng, block), rng.choice(block.answers)
 
     def asked(self, rng: random.Random, block: Block) -> str:
-        return varied(rng, self.rewordings.draw(rng, block.question(rng)))
+        return varied(rng, respoken(rng, self.rewordings.draw(rng, block.question(rng))))
 
     def composed(self, rng: random.Random) -> tuple[str, str]:
         """A question with a slot, unless a fixed text answers the very same question."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from demo.data.conversation import Conversation, Turn, pairs
-from demo.data.handwritten import varied
+from demo.data.handwritten import respoken, varied
 from demo.data.words import (
     CITIES,
     COLORS,
@@ -297,7 +297,7 @@ def telling_both(fill: Fillers, one: Fact, other: Fact) -> tuple[Turn, ...]:
 
 def asked(fill: Fillers, fact: Fact) -> str:
     if fact.framed and not fill.held_out and fill.rng.random() < FRAMED_SHARE:
-        return varied(fill.rng, fill.rng.choice(fact.framed))
+        return varied(fill.rng, respoken(fill.rng, fill.rng.choice(fact.framed)))
     return varied(fill.rng, fill.reworded(fill.phrasing(fact.asked)))
 
 
