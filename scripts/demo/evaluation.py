@@ -27,7 +27,9 @@ class Evaluator:
         for item, answer in missed:
             asked = render_prompt(item.conversation)
             self.misses.append({"score": name, "prompt": asked[:200] + " ... " + asked[-300:], "answer": answer})
-        return round(1 - len(missed) / len(items), 3)
+        passed = round(1 - len(missed) / len(items), 3)
+        print(f"{name}: {passed} of {len(items)}", flush=True)
+        return passed
 
     def facts(self) -> dict[str, float]:
         draw, count = self.questions, self.num_items
