@@ -11,7 +11,7 @@ from app.sanitize import clean_line
 from runtime.downloads.file_names import is_repo_id
 from runtime.downloads.manifest import Manifest
 from runtime.downloads.places import ModelPlaces, ModelState
-from runtime.errors import HotslotError
+from runtime.errors import DownloadError, HotslotError
 from runtime.options import EngineOptions
 from runtime.spec import ModelSpec
 
@@ -59,6 +59,13 @@ class Fit:
     reason: str
     num_slots: int
     total_bytes: int
+    is_store_mapped: bool
+    """It fits only with its experts on the disk."""
+
+    @property
+    def verdict(self) -> str:
+        """yes, with mapped experts, or no."""
+        return "no" if not self.fits else "with mapped experts" if self.is_store_mapped else "yes"
 
 
 def resolve_model(name: str, locations: Locations) -> Path:
@@ -143,7 +150,20 @@ def judge_fit(spec: ModelSpec, machine: "Machine", options: EngineOptions) -> Fi
     from runtime.memory.budget import plan
 
     budget = plan(spec, machine, options)
-    return Fit(budget.fits, budget.reason, budget.num_slots, budget.total_bytes)
+    return Fit(budget.fits, budget.reason, budget.num_slots, budget.total_bytes, budget.is_store_mapped)
+
+
+def remove_download(places: ModelPlaces, locations: Locations) -> int:
+    """Remove a downloaded model and what was made of it; bytes that were freed. Raises DownloadError."""
+    # Brings the file lock, and with it asyncio, which only those who remove a model need.
+    from runtime.checkpoint.record_place import remove_record_files
+    from runtime.downloads.removal import remove_model
+
+    freed_bytes = remove_model(places)
+    try:
+        return freed_bytes + remove_record_files(locations.cache_dir, places.folder)
+    except OSError as error:
+        raise DownloadError(f"{error.filename}: can't be removed ({error.strerror})") from error
 
 
 def _of_catalogue(entry: "CatalogModel", locations: Locations) -> RemoteModel:

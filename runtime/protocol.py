@@ -189,6 +189,14 @@ class EngineStats:
     num_routed: int = 0
     num_missed: int = 0
     num_missed_bytes: int = 0
+    num_cached_records: int | None = None
+    """Experts that fit into main memory beside the slots, where not all do; None: all are there."""
+    num_from_disk: int = 0
+    """Of the missed, those that main memory did not have either."""
+    num_disk_bytes: int = 0
+    """Read from the disk for experts since the model was loaded, for prompts too."""
+    disk_rate: float | None = None
+    """Share of the routed over the last 64 decoded tokens that came from the disk."""
     engine_rss_bytes: int = 0
     num_running: int = 0
     """Requests that are being computed, chats and side calls."""
@@ -196,6 +204,13 @@ class EngineStats:
     """Requests that wait for their turn."""
     side_call_time_share: float | None = None
     """Of step time while a chat ran beside side calls, over the last seconds: what the side calls took."""
+
+    @property
+    def ram_hit_rate(self) -> float | None:
+        """Share of the routed that main memory had but no slot; with the slot hit rate and the disk's share it is 1."""
+        if self.slot_hit_rate is None or self.disk_rate is None:
+            return None
+        return 1.0 - self.slot_hit_rate - self.disk_rate
 
 
 @dataclass(frozen=True)

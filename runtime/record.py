@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from runtime.spec import ExpertFormat, ModelSpec
 
 RECORD_ALIGNMENT = 16
+DISK_BLOCK_BYTES = 4096
+"""What reads past the page cache are aligned to, in the file and in memory."""
 NVFP4_GROUP = 16
 """Consecutive input elements that share one e4m3 scale."""
 
@@ -23,6 +25,11 @@ PLAIN_ELEMENT_BYTES: dict[str, int] = {"bf16": 2, "fp16": 2, "fp32": 4}
 def align(num_bytes: int) -> int:
     """`num_bytes` rounded up to the record alignment."""
     return -(-num_bytes // RECORD_ALIGNMENT) * RECORD_ALIGNMENT
+
+
+def whole_blocks(num_bytes: int) -> int:
+    """`num_bytes` rounded up to blocks of a disk."""
+    return -(-num_bytes // DISK_BLOCK_BYTES) * DISK_BLOCK_BYTES
 
 
 @dataclass(frozen=True)

@@ -21,10 +21,10 @@ from app.library import (
     list_models,
     list_partial,
     list_remotes,
+    remove_download,
     require_remote,
     resolve_model,
 )
-from runtime.downloads.removal import remove_model
 from runtime.errors import UsageError
 from runtime.spec import ModelSpec
 
@@ -94,7 +94,7 @@ def run_remove(context: CommandContext, arguments: argparse.Namespace) -> int:
     if not arguments.yes and not _is_confirmed(context, f"Remove {remote.places.repo_id}, {format_bytes(num_bytes)}?"):
         context.console.notice("nothing was removed")
         return 1
-    freed_bytes = remove_model(remote.places)
+    freed_bytes = remove_download(remote.places, context.locations)
     if arguments.json:
         context.console.print_json({"name": remote.name, "repo_id": remote.places.repo_id, "freed_bytes": freed_bytes})
     else:
@@ -126,15 +126,20 @@ class _Judge:
 
     def text(self, spec: ModelSpec | None) -> str:
         fit = self.fit(spec)
-        return "?" if fit is None else f"yes, {fit.num_slots} slots" if fit.fits else "no"
+        return "?" if fit is None else f"{fit.verdict}, {fit.num_slots} slots" if fit.fits else "no"
 
     def facts(self, spec: ModelSpec | None) -> dict[str, Any]:
         fit = self.fit(spec)
         if fit is None:
-            return {"fits": None, "fit_reason": "its shapes are not known before its config is here"}
+            return {
+                "fits": None,
+                "fit_verdict": None,
+                "fit_reason": "its shapes are not known before its config is here",
+            }
         return {
             "fits": fit.fits,
             "fit_reason": fit.reason,
+            "fit_verdict": fit.verdict,
             "fit_slots": fit.num_slots,
             "fit_total_bytes": fit.total_bytes,
         }

@@ -96,6 +96,9 @@ def _to_json(budget: "BudgetPlan") -> dict[str, Any]:
         "reason": budget.reason,
         "slots": budget.num_slots,
         "context_tokens": budget.context_tokens,
+        "is_store_mapped": budget.is_store_mapped,
+        "cached_records": budget.num_cached_records,
+        "is_ngram_table_mapped": budget.is_ngram_table_mapped,
         **sizes,
     }
 

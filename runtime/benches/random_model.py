@@ -12,7 +12,9 @@ import torch
 
 from runtime.benches.synthetic import NAMES, RandomTensors, random_store, synthetic_spec
 from runtime.checkpoint.tensors import TensorSource
+from runtime.errors import BudgetError
 from runtime.execute.opened_model import OpenModel
+from runtime.experts.record_reader import RecordReader
 from runtime.experts.store import PinnedStore, ProgressCallback
 from runtime.families.dense_tensors import dense_tensors
 from runtime.layers.decoder import Decoder
@@ -50,6 +52,9 @@ class RandomModel:
 
     def fill_store(self, on_progress: ProgressCallback) -> PinnedStore:
         return random_store(self.spec, self._num_banks)
+
+    def open_records(self, cache_dir: Path | None, on_progress: ProgressCallback) -> tuple[RecordReader, str]:
+        raise BudgetError("Random weights are on no disk, so all of them must fit in memory: ask for fewer layers.")
 
     def opened(self) -> OpenModel:
         """What the engine opens, whatever the path."""

@@ -16,6 +16,7 @@ from runtime.execute.placement import Placement
 from runtime.execute.streams import DecodeStreams
 from runtime.experts.device_routed import DeviceExperts
 from runtime.experts.device_slots import DeviceSlots
+from runtime.experts.mapped_store import MappedStore
 from runtime.experts.store import PinnedStore
 from runtime.kernels.ops import select_ops
 from runtime.layers.decoder import Decoder
@@ -38,9 +39,9 @@ class DevicePath:
 
 
 def build_experts(
-    spec: ModelSpec, store: PinnedStore, budget: BudgetPlan, options: EngineOptions, placement: Placement
+    spec: ModelSpec, store: PinnedStore | MappedStore, budget: BudgetPlan, options: EngineOptions, placement: Placement
 ) -> DeviceExperts:
-    """Empty slots on the device over banks that it can read."""
+    """Empty slots on the device over a store in memory that it can read."""
     if placement.device.type == "cuda":
         store.pin()
     cache = DeviceSlots(
@@ -74,7 +75,9 @@ def build_device_path(
         torch.cuda.synchronize(placement.device)
     if budget.is_ngram_table_mapped:
         decoder.keep_ngram_rows(budget.max_sequences)
-    steps = DecodeSteps(decoder, pages, states, experts, inputs, streams)
+    # A graph can't ask the host for records that are on the disk.
+    captures = experts.store.records_stay
+    steps = DecodeSteps(decoder, pages, states, experts, inputs, streams, captures=captures)
     level: OverlapLevel = "off"
     if streams is not None and decision.level != "off":
         level = _fastest_level(steps, inputs, experts, streams, decoder.spec.vocab_size)

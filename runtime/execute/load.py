@@ -28,6 +28,7 @@ from runtime.execute.tracing import Tracing
 from runtime.execute.warm_start import WarmStart
 from runtime.execute.warm_up import grow_heap, warm_up
 from runtime.experts.device_routed import DeviceExperts
+from runtime.experts.mapped_store import MappedStore
 from runtime.experts.routed import SlotExperts
 from runtime.experts.store import PinnedStore
 from runtime.kernels.torch_ops.experts import ExpertCompute
@@ -39,6 +40,7 @@ from runtime.memory.residents import ResidentFile
 from runtime.memory.sizes import LOGITS_TILE_BYTES, scores_bytes
 from runtime.options import EngineOptions
 from runtime.protocol import Event
+from runtime.record import RecordLayout
 from runtime.schedule.scheduler import Scheduler
 from runtime.spec import ModelSpec
 from runtime.telemetry.meter import Meter
@@ -76,7 +78,8 @@ def load_model(
     placement = placement or Placement.of(machine.device, options)
     threads = ThreadPlan.build(spec, machine.num_cores, options.num_threads)
     torch.set_num_threads(threads.prefill)
-    decoder, experts = _Weights(folder, budget, options, progress, placement).load()
+    weights = _Weights(folder, budget, options, progress, placement)
+    decoder, experts = weights.load()
     device = placement.device
     pages = PagePool(spec, budget.num_pages, device, placement.kv)
     states = StatePool(spec, budget.num_state_rows, device)
@@ -117,7 +120,7 @@ def load_model(
         meter=Meter(),
         tracing=Tracing(spec, experts, decode_steps),
         warm_start=_warm_start(folder, options, budget, experts, forward),
-        notice=" ".join(filter(None, (folder.notice, notice))),
+        notice=" ".join(filter(None, (folder.notice, notice, weights.notice))),
     )
 
 
@@ -190,6 +193,8 @@ class _Weights:
         self._options = options
         self._progress = progress
         self._placement = placement
+        self.notice = ""
+        """What is to be said of where experts are read from."""
 
     def load(self) -> tuple[Decoder, SlotExperts | DeviceExperts]:
         decoder, experts = self._dense(), self._experts()
@@ -217,13 +222,20 @@ class _Weights:
         def report(done_bytes: int, total_bytes: int) -> None:
             self._progress.report("experts", done_bytes, total_bytes)
 
-        store = self._folder.fill_store(report)
+        store: PinnedStore | MappedStore
+        store = self._mapped_store(report) if self._budget.is_store_mapped else self._folder.fill_store(report)
         self._progress.report("slots", 0, self._budget.slots_bytes)
         experts = self._in_slots(store)
         self._progress.report("slots", self._budget.slots_bytes, self._budget.slots_bytes)
         return experts
 
-    def _in_slots(self, store: PinnedStore) -> SlotExperts | DeviceExperts:
+    def _mapped_store(self, report: Callable[[int, int], None]) -> MappedStore:
+        spec, num_cached = self._folder.spec, self._budget.num_cached_records
+        reader, self.notice = self._folder.open_records(self._options.cache_dir, report)
+        _logger.info("%d of the experts' records in memory, others from %s", num_cached, reader.source)
+        return MappedStore(reader, RecordLayout.of_layers(spec), spec.moe.num_experts, num_cached)
+
+    def _in_slots(self, store: PinnedStore | MappedStore) -> SlotExperts | DeviceExperts:
         spec, layouts = self._folder.spec, store.layouts
         if self._placement.decodes_on_device:
             return build_experts(spec, store, self._budget, self._options, self._placement)

@@ -9,6 +9,7 @@ from runtime.execute.overlap import OverlapDecision
 from runtime.execute.tracing import Tracing
 from runtime.execute.warm_start import WarmStart
 from runtime.experts.device_routed import DeviceExperts
+from runtime.experts.mapped_store import MappedStore
 from runtime.experts.routed import SlotExperts
 from runtime.options import EngineOptions, SamplingOptions
 from runtime.protocol import EngineStats, Loaded
@@ -61,7 +62,7 @@ class LoadedModel:
     def stats(self) -> EngineStats:
         """The figures now."""
         cache = self.experts.cache
-        counters = cache.counters
+        counters, store = cache.counters, self.experts.store
         limit, used = self.memory.limit_bytes, self.memory.used_bytes
         return EngineStats(
             model_name=self.spec.name,
@@ -84,6 +85,10 @@ class LoadedModel:
             num_routed=counters.num_routed,
             num_missed=counters.num_missed,
             num_missed_bytes=counters.num_missed_bytes,
+            num_cached_records=store.cache.num_records if isinstance(store, MappedStore) else None,
+            num_from_disk=counters.num_from_disk,
+            num_disk_bytes=store.num_disk_bytes,
+            disk_rate=counters.disk_rate,
             engine_rss_bytes=resident_bytes(),
             num_running=self.scheduler.num_running,
             num_queued=self.scheduler.num_waiting,

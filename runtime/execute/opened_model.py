@@ -8,8 +8,11 @@ from typing import Protocol
 from runtime.checkpoint.expert_source import ExpertSource
 from runtime.checkpoint.facts import open_checkpoint
 from runtime.checkpoint.fingerprint import fingerprint
+from runtime.checkpoint.record_place import RecordPlace
 from runtime.checkpoint.tensors import TensorSource
 from runtime.execute.sampling_defaults import read_sampling_defaults
+from runtime.experts.mapped_store import open_records
+from runtime.experts.record_reader import RecordReader
 from runtime.experts.store import PinnedStore, ProgressCallback
 from runtime.families.names import NameMap
 from runtime.layers.decoder import Decoder
@@ -45,6 +48,10 @@ class OpenedModel(Protocol):
         """All experts, in host memory."""
         ...
 
+    def open_records(self, cache_dir: Path | None, on_progress: ProgressCallback) -> tuple[RecordReader, str]:
+        """All experts, on the disk, and what is to be said of where; see `runtime.experts.mapped_store`."""
+        ...
+
 
 OpenModel = Callable[[Path], OpenedModel]
 
@@ -69,8 +76,17 @@ class ModelFolder:
         return TensorSource(self._files)
 
     def fill_store(self, on_progress: ProgressCallback) -> PinnedStore:
-        source = ExpertSource(self.tensors, self.spec, self.names)
-        return PinnedStore.fill(source, RecordLayout.of_layers(self.spec), self.spec.moe.num_experts, on_progress)
+        layouts, num_experts = RecordLayout.of_layers(self.spec), self.spec.moe.num_experts
+        return PinnedStore.fill(self._experts, layouts, num_experts, on_progress)
+
+    def open_records(self, cache_dir: Path | None, on_progress: ProgressCallback) -> tuple[RecordReader, str]:
+        layouts, num_experts = RecordLayout.of_layers(self.spec), self.spec.moe.num_experts
+        place = None if cache_dir is None else RecordPlace.of(cache_dir, self._files)
+        return open_records(place, self._experts, layouts, num_experts, on_progress)
+
+    @property
+    def _experts(self) -> ExpertSource:
+        return ExpertSource(self.tensors, self.spec, self.names)
 
 
 def open_folder(path: Path) -> OpenedModel:

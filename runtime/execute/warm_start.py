@@ -18,7 +18,7 @@ from runtime.experts.routed import SlotExperts
 from runtime.memory.residents import History, ResidentFile, ResidentSet
 
 CPU_BATCH_BYTES, CUDA_BATCH_BYTES = 32 << 20, 512 << 20
-"""Records of one batch: each about ten milliseconds of copying from memory."""
+"""Records of one batch: each about ten milliseconds of copying from memory. From a disk the small one takes longer."""
 SAVE_INTERVAL_S = 30.0
 _logger = logging.getLogger("hotslot.engine")
 
@@ -37,7 +37,7 @@ class WarmStart:
         """`between_steps` orders copies with decode steps and chunks: see `Forward`."""
         self._file, self._experts, self._policy = file, experts, policy
         self._between_steps = between_steps
-        batch_bytes = CUDA_BATCH_BYTES if experts.pool.is_cuda else CPU_BATCH_BYTES
+        batch_bytes = CUDA_BATCH_BYTES if experts.pool.is_cuda and experts.store.records_stay else CPU_BATCH_BYTES
         self._batch = max(1, batch_bytes // slot_bytes)
         self._waiting: list[int] = []
         self._saved_s = time.monotonic()

@@ -15,7 +15,7 @@ from runtime.experts.branches import Branches
 from runtime.experts.device_slots import DeviceSlots
 from runtime.experts.routed import RoutingRecorder
 from runtime.experts.row_groups import RowGroups
-from runtime.experts.store import PinnedStore
+from runtime.experts.store import ExpertStore, PinnedStore
 from runtime.experts.streamed import GroupCompute, StreamedExperts
 from runtime.kernels.ops import Ops
 from runtime.kernels.torch_ops.experts import ExpertCompute
@@ -37,7 +37,7 @@ class DeviceExperts:
     """The routed experts of all layers over one slot pool, uint8 [slots + ring slots, largest record's bytes]."""
 
     def __init__(
-        self, store: PinnedStore, cache: DeviceSlots, ops: Ops, device: torch.device, num_choices: int
+        self, store: ExpertStore, cache: DeviceSlots, ops: Ops, device: torch.device, num_choices: int
     ) -> None:
         self.store, self.cache = store, cache
         self.recorder: RoutingRecorder | None = None
@@ -45,6 +45,8 @@ class DeviceExperts:
         self.routing: RoutingBuffers | None = None
         self._ops, self._num_choices = ops, num_choices
         self._device = device
+        self._num_from_disk = 0
+        """In the step that runs."""
         self._slot_bytes = max(layout.record_bytes for layout in store.layouts)
         computes = {layout: self._group_compute(layout) for layout in set(store.layouts)}
         self._computes = [computes[layout] for layout in store.layouts]
@@ -87,25 +89,36 @@ class DeviceExperts:
         self, layer: int, hidden: Tensor, expert_ids: Tensor, router_logits: Tensor, branches: Branches
     ) -> Tensor:
         """fp32 [R, k, hidden]: the unweighted output of every route. hidden fp32 [R, hidden], expert_ids int64 [R, k],
-        router_logits fp32 [R, E]. Never waits for the device."""
+        router_logits fp32 [R, E]. Never waits for the device, unless records come from the disk."""
         ops, state, layout = self._ops, self.cache.state, self.store.layouts[layer]
         if self.routing is not None:
             self.routing.expert_ids[layer, : len(expert_ids)].copy_(expert_ids)
             self.routing.router_logits[layer, : len(expert_ids)].copy_(router_logits)
         slots, kinds = ops.ensure(state, self.cache.policy, layer, expert_ids, router_logits, layout.record_bytes)
-        bank, pool = self.store.bank(layer), self._pools[layer]
+        pool = self._pools[layer]
         rows: Tensor
         if not branches.forks("resident"):
-            ops.copy_missed(state, bank, pool)
+            self._copy_missed(layer)
             rows = ops.expert_rows(layout, pool, slots, hidden)
             return rows
         rows = hidden.new_empty(*expert_ids.shape, hidden.shape[1])
         with branches.fork("resident"):
             ops.expert_rows(layout, pool, slots, hidden, kinds, 0, rows)
-        ops.copy_missed(state, bank, pool)
+        self._copy_missed(layer)
         ops.expert_rows(layout, pool, slots, hidden, kinds, 1, rows)
         branches.join("resident")
         return rows
+
+    def _copy_missed(self, layer: int) -> None:
+        """What *ensure* found missing. A kernel reads it from host memory; where it may be on the disk, the host must
+        know what it is, and waits for the device in every layer."""
+        state = self.cache.state
+        if isinstance(self.store, PinnedStore):
+            self._ops.copy_missed(state, self.store.bank(layer), self._pools[layer])
+            return
+        num_missed = int(state.num_missed)
+        experts, slots = (part[:num_missed].tolist() for part in (state.missed_experts, state.missed_slots))
+        self._num_from_disk += self._streamed.copy_all(layer, list(zip(experts, slots, strict=True)))
 
     def run(self, layer: int, hidden: Tensor, expert_ids: Tensor, router_logits: Tensor, is_decode: bool) -> Tensor:
         """The same for a prefill chunk of N tokens, fp32 [N, k, hidden]."""
@@ -117,7 +130,8 @@ class DeviceExperts:
 
     def ended_step(self, num_rows: int) -> None:
         """Read what the device counted, and recorded, in the step that just ended; waits for it."""
-        self.cache.note_step(self.cache.state.counters.tolist())
+        self.cache.note_step(self.cache.state.counters.tolist(), self._num_from_disk)
+        self._num_from_disk = 0
         if self.recorder is None or self.routing is None:
             return
         self.recorder.begin_step()
@@ -146,8 +160,7 @@ class DeviceExperts:
         To be called between steps. An owner is layer * num_experts + expert.
         """
         placed = self.cache.fill(owners)
-        for layer, expert, slot in placed:
-            self._streamed.copy(layer, expert, slot)
+        self._streamed.fill(placed)
         return len(placed)
 
     def check_integrity(self) -> None:

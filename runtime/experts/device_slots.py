@@ -82,11 +82,11 @@ class DeviceSlots:
         other.counters, other._counted = self.counters, self._counted
         return other
 
-    def note_step(self, counters: Sequence[int]) -> None:
+    def note_step(self, counters: Sequence[int], num_from_disk: int = 0) -> None:
         """A decode step ended: `counters` are the state's own, read after it."""
         routed, missed, num_bytes = (now - before for now, before in zip(counters, self._counted, strict=True))
         self._counted = tuple(counters)
-        self.counters.note_step(routed, missed, num_bytes)
+        self.counters.note_step(routed, missed, num_bytes, num_from_disk)
         # Misses fill empty slots before they evict.
         self._num_used = min(self.num_slots, self._num_used + missed)
 

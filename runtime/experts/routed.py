@@ -115,8 +115,7 @@ class SlotExperts:
         To be called between steps. An owner is layer * num_experts + expert.
         """
         placed = self.cache.fill(owners)
-        for layer, expert, slot in placed:
-            self._streamed.copy(layer, expert, slot)
+        self._streamed.fill(placed)
         return len(placed)
 
     def check_integrity(self) -> None:
@@ -131,6 +130,5 @@ class SlotExperts:
         if self.recorder is not None:
             self.recorder.decode(layer, ids, logits)
         plan = self.cache.ensure(layer, ids, logits)
-        for expert, slot in plan.missed:
-            self._streamed.copy(layer, expert, slot)
+        self.cache.counters.note_from_disk(self._streamed.copy_all(layer, plan.missed))
         return self._computes[layer].decode(self._pools[layer], torch.from_numpy(plan.slots), hidden)

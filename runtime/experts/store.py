@@ -1,6 +1,8 @@
-"""Where all records live: one bank per layer in host memory, filled once from the checkpoint, read at every miss."""
+"""Where all records live, and the store that keeps them in host memory: one bank per layer, filled once, read at every
+miss. Where memory is too small for that: `mapped_store.py`.
+"""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from torch import Tensor
@@ -19,6 +21,8 @@ class ReadsExperts(Protocol):
 
     def expert(self, layer: int, expert: int) -> ExpertTensors: ...
 
+    def announce(self, layer: int, expert: int) -> None: ...
+
     def release_pages(self) -> None: ...
 
 
@@ -31,6 +35,17 @@ class ExpertStore(Protocol):
     num_experts: int
     source: str
     """Where a miss is read from, in words for a person."""
+    records_stay: bool
+    """A record stays where it is; else only until the next is asked for, and a copy of it must have ended by then."""
+
+    @property
+    def num_disk_bytes(self) -> int:
+        """Read from the disk for records since the store is there."""
+        ...
+
+    def announce(self, layer: int, experts: Sequence[int]) -> int:
+        """These records will be asked for next, in this order. Returns how many of them come from the disk."""
+        ...
 
     def record(self, layer: int, expert: int) -> Tensor:
         """uint8 [record_bytes], not to be written."""
@@ -41,6 +56,8 @@ class PinnedStore:
     """One uint8 bank [num_experts, record_bytes] per layer, in plain host memory (page-locked where there is CUDA)."""
 
     source = "host memory"
+    records_stay = True
+    num_disk_bytes = 0
 
     def __init__(self, banks: list[Tensor], layouts: tuple[RecordLayout, ...]) -> None:
         self.layouts = layouts
@@ -75,6 +92,10 @@ class PinnedStore:
             banks.append(bank)
             expert_source.release_pages()
         return cls(banks, layouts)
+
+    def announce(self, layer: int, experts: Sequence[int]) -> int:
+        """All are here."""
+        return 0
 
     def record(self, layer: int, expert: int) -> Tensor:
         """uint8 [record_bytes], not to be written."""

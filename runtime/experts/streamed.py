@@ -3,7 +3,7 @@ others stream through the ring. Nothing is evicted, and nothing counts as use.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -12,6 +12,8 @@ from torch import Tensor
 
 from runtime.experts.slot_cache import EMPTY
 from runtime.experts.store import ExpertStore
+
+Item = TypeVar("Item")
 
 
 class GroupCompute(Protocol):
@@ -50,30 +52,57 @@ class StreamedExperts:
 
     def copy(self, layer: int, expert: int, slot: int) -> None:
         """Bring one record into a slot, in the order of the current stream."""
-        self._pools[layer][slot].copy_(self._store.record(layer, expert), non_blocking=True)
+        record = self._store.record(layer, expert)
+        self._pools[layer][slot].copy_(record, non_blocking=self._store.records_stay)
+
+    def copy_all(self, layer: int, missed: Sequence[tuple[int, int]]) -> int:
+        """Bring the record of each (expert, slot), all told to the store first; returns how many came from the disk."""
+        num_from_disk = self._store.announce(layer, [expert for expert, _ in missed])
+        for expert, slot in missed:
+            self.copy(layer, expert, slot)
+        return num_from_disk
+
+    def fill(self, placed: Sequence[tuple[int, int, int]]) -> None:
+        """Bring the record of each (layer, expert, slot)."""
+        for group in _groups_of(list(placed), len(self._cache.ring)):
+            for layer, expert, _ in group:
+                self._store.announce(layer, [expert])
+            for layer, expert, slot in group:
+                self.copy(layer, expert, slot)
 
     def _groups(self, layer: int, experts: list[int]) -> Iterator[tuple[list[int], list[int]]]:
         """(positions in `experts`, their slots), each group ready to be computed before the next is asked for."""
         slots = self._slots(layer, experts)
         missing = [expert for expert, slot in zip(experts, slots, strict=True) if slot == EMPTY]
+        ring = list(self._cache.ring)
         placed = dict(self._cache.place(layer, missing))
-        for expert, slot in placed.items():
-            self.copy(layer, expert, slot)
+        for group in _groups_of(list(placed.items()), len(ring)):
+            self.copy_all(layer, group)
         slots = [placed.get(expert, slot) for expert, slot in zip(experts, slots, strict=True)]
         resident = [i for i, slot in enumerate(slots) if slot != EMPTY]
+        streamed = _groups_of([i for i, slot in enumerate(slots) if slot == EMPTY], len(ring))
+        self._announce(layer, experts, streamed[:1])
         if resident:
             yield resident, [slots[i] for i in resident]
-        streamed = [i for i, slot in enumerate(slots) if slot == EMPTY]
-        ring = list(self._cache.ring)
-        for start in range(0, len(streamed), len(ring)):
-            group = streamed[start : start + len(ring)]
-            for i, slot in zip(group, ring, strict=False):
+        for number, positions in enumerate(streamed):
+            for i, slot in zip(positions, ring, strict=False):
                 self.copy(layer, experts[i], slot)
-            yield group, ring[: len(group)]
+            # Read from the disk while this group is computed.
+            self._announce(layer, experts, streamed[number + 1 : number + 2])
+            yield positions, ring[: len(positions)]
+
+    def _announce(self, layer: int, experts: list[int], groups: list[list[int]]) -> None:
+        for positions in groups:
+            self._store.announce(layer, [experts[i] for i in positions])
 
     def _slots(self, layer: int, experts: list[int]) -> list[int]:
         found: list[int] = self._cache.slots_of(layer, np.array(experts)).tolist()
         return found
+
+
+def _groups_of(items: list[Item], size: int) -> list[list[Item]]:
+    """The items in order, `size` at a time."""
+    return [items[start : start + size] for start in range(0, len(items), size)]
 
 
 def _routes_by_expert(expert_ids: Tensor) -> tuple[list[int], list[Tensor]]:

@@ -109,6 +109,9 @@ class Decoder:
         """Logits fp32 [M, vocab] at `step.logit_rows`; moves the state of every segment on by its tokens."""
         residual = self._embed(step.token_ids)
         contexts = step_contexts(self.spec, step, states, self._ops)
+        for layer in self.layers:
+            if layer.ngram is not None and contexts is not None:
+                layer.ngram.announce(contexts)
         rotary = self._rotary.table(step.positions, self._ops)
         plans = tuple(
             AttentionPlan.build(segment, self.spec.indexer, self._rotary, self._ops) for segment in step.segments

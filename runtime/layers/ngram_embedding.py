@@ -3,10 +3,13 @@
 The table stays as stored (bf16, fp16, fp32, fp8 with one scale, or NVFP4), in host memory, and is read row by row.
 """
 
+from itertools import chain
+
 import torch
 from torch import Tensor
 
 from runtime.cache.state_pool import StatePool
+from runtime.checkpoint.files import TensorEntry
 from runtime.checkpoint.inventory import ngram_shards
 from runtime.checkpoint.matrices import read_multiplier
 from runtime.checkpoint.tensors import TORCH_DTYPES, TensorSource
@@ -19,7 +22,11 @@ from runtime.kernels.torch_ops import nvfp4
 from runtime.kernels.torch_ops.ngram import ngram_ids
 from runtime.layers.dense_weights import DenseWeights
 from runtime.layers.step import DecodeRows, StepInputs
+from runtime.memory.budget import MAPPED_TABLE_BYTES
 from runtime.spec import ModelSpec
+
+_HELD_BYTES_PER_ROW = 64 << 10
+"""Of a mapped table: the system maps what it has of the file around a page that is read."""
 
 
 class NgramTable:
@@ -28,7 +35,7 @@ class NgramTable:
     def __init__(
         self, source: TensorSource, stem: str, device: torch.device, is_mapped: bool, ops: Ops | None = None
     ) -> None:
-        self._ops, self._is_mapped = ops or select_ops(device), is_mapped
+        self._ops, self.is_mapped = ops or select_ops(device), is_mapped
         shards = ngram_shards(source.files, stem)
         self._kind, self._dtype = shards[0].kind, TORCH_DTYPES[shards[0].values.dtype]
         lookup_device = torch.device("cpu") if is_mapped else device
@@ -42,6 +49,12 @@ class NgramTable:
         # every device and version can gather fp8.
         values = [source.get(shard.values.name).view(torch.uint8) for shard in shards]
         scales = [source.get(s.scales.name).view(torch.uint8) for s in shards if s.scales and s.kind == "nvfp4"]
+        self._source = source
+        self._entries = [[s.values for s in shards], [s.scales for s in shards if s.scales and s.kind == "nvfp4"]]
+        self._num_rows_held = 0
+        if is_mapped:
+            for entry in chain(*self._entries):
+                source.expect_scattered_reads(entry)
         self._parts = [part if is_mapped else [_joined(part, device)] for part in (values, scales) if part]
         if device.type == "cuda" and not is_mapped:
             pin((matrix for part in self._parts for matrix in part if not matrix.is_cuda), self)
@@ -49,7 +62,37 @@ class NgramTable:
 
     def gather(self, row_ids: Tensor) -> Tensor:
         """Rows fp32 [*row_ids, head_dim], where the ids are, int64 of any shape. The host reads a mapped table."""
-        flat = row_ids.reshape(-1).cpu() if self._is_mapped else row_ids.reshape(-1)
+        flat = row_ids.reshape(-1)
+        values = self._gather_mapped(flat.cpu()) if self.is_mapped else self._gather_rows(flat)
+        return values.view(*row_ids.shape, -1).to(row_ids.device)
+
+    def announce(self, row_ids: Tensor) -> None:
+        """These rows will be gathered next: the system begins to read those of a mapped table, all at once."""
+        if not self.is_mapped:
+            return
+        flat = row_ids.reshape(-1).cpu()
+        shard_of_row = torch.bucketize(flat, self._first_rows, right=True) - 1
+        local = flat - self._first_rows[shard_of_row]
+        for row, shard in zip(local.tolist(), shard_of_row.tolist(), strict=True):
+            for entries in self._entries:
+                if entries:
+                    self._announce_row(entries[shard], row)
+
+    def _announce_row(self, entry: TensorEntry, row: int) -> None:
+        row_bytes = (entry.end - entry.begin) // entry.shape[0]
+        begin = entry.begin + row * row_bytes
+        self._source.announce(entry, begin, begin + row_bytes)
+
+    def _gather_mapped(self, flat: Tensor) -> Tensor:
+        """A few rows at a time, so that what the process holds of the file stays bounded."""
+        pieces = []
+        for rows in flat.split(MAPPED_TABLE_BYTES // _HELD_BYTES_PER_ROW):
+            self._make_room(len(rows))
+            pieces.append(self._gather_rows(rows))
+        return torch.cat(pieces) if len(pieces) != 1 else pieces[0]
+
+    def _gather_rows(self, flat: Tensor) -> Tensor:
+        """fp32 [N, head_dim] of int64 [N]."""
         shard_of_row = torch.bucketize(flat, self._first_rows.to(flat.device), right=True) - 1
         rows = [self._gather_bytes(part, flat, shard_of_row) for part in self._parts]
         if self._kind == "nvfp4":
@@ -58,11 +101,18 @@ class NgramTable:
             values = rows[0].view(self._dtype).to(torch.float32)
         if self._kind != "plain":
             values.mul_(self._multipliers.to(flat.device)[shard_of_row].unsqueeze(1))
-        return values.view(*row_ids.shape, -1).to(row_ids.device)
+        return values
+
+    def _make_room(self, num_rows: int) -> None:
+        """Give back what was read before it is too much."""
+        self._num_rows_held += num_rows
+        if self._num_rows_held * _HELD_BYTES_PER_ROW > MAPPED_TABLE_BYTES:
+            self._source.release_pages()
+            self._num_rows_held = num_rows
 
     def _gather_bytes(self, part: list[Tensor], flat: Tensor, shard_of_row: Tensor) -> Tensor:
         if len(part) == 1:
-            rows: Tensor = part[0].index_select(0, flat) if self._is_mapped else self._ops.gather_rows(part[0], flat)
+            rows: Tensor = part[0].index_select(0, flat) if self.is_mapped else self._ops.gather_rows(part[0], flat)
             return rows
         flat, shard_of_row = flat.cpu(), shard_of_row.cpu()
         gathered = torch.empty((flat.shape[0], part[0].shape[1]), dtype=torch.uint8)
@@ -113,6 +163,12 @@ class NgramEmbedding:
         self._norm_conv = weights.norm_scale(name("norm_conv.weight"), self._num_streams)
         self._conv = weights.conv(name("conv1d.weight"))
 
+    def announce(self, contexts: Tensor) -> None:
+        """Have a mapped table's rows for contexts int64 [n, N] read while the layers before this one run."""
+        if self.table.is_mapped:
+            constants = self._multipliers, self._head_sizes, self._head_offsets
+            self.table.announce(self._ops.ngram_ids(contexts, *constants))
+
     def add_to(self, residual: Tensor, contexts: Tensor, step: StepInputs, states: StatePool) -> None:
         """Add the embedding of contexts int64 [n, N] to residual [N, S*H] in place; moves convolution state on."""
         normed = self._add_gated(residual, contexts)
@@ -137,7 +193,9 @@ class NgramEmbedding:
         if self._kept_rows is None:
             return
         constants = (part.cpu() for part in (self._multipliers, self._head_sizes, self._head_offsets))
-        rows = self.table.gather(ngram_ids(contexts, *constants))
+        row_ids = ngram_ids(contexts, *constants)
+        self.table.announce(row_ids)
+        rows = self.table.gather(row_ids)
         self._kept_rows[: contexts.shape[1]].copy_(rows.view(contexts.shape[1], -1))
 
     def _add_gated(self, residual: Tensor, contexts: Tensor, kept_rows: Tensor | None = None) -> Tensor:

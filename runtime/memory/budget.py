@@ -12,6 +12,7 @@ from runtime.memory.budget_plan import BudgetPlan, Machine
 from runtime.memory.sizes import (
     DEVICE_QUERY_TILE,
     QUERY_TILE,
+    cached_record_bytes,
     dense_bytes,
     experts_bytes,
     format_size,
@@ -52,6 +53,10 @@ CPU_MARGIN_SHARE = 50
 """Of `--vram` on a CPU, one part in this many is left free."""
 RAM_MARGIN_BYTES = 512 * MIB
 """Main memory left to the rest of the system."""
+RINGS_CACHED = 2
+"""Of a mapped store, the host cache holds at least the records of the group that is computed and of the next."""
+MAPPED_TABLE_BYTES = 16 * MIB
+"""Of a mapped n-gram table, what the process holds at most."""
 CUDA_PROCESS_BASE_BYTES = 700 * MIB
 """The engine process once CUDA's libraries are loaded."""
 FIRST_USE_SHARE = 0.25
@@ -104,15 +109,21 @@ class _Planner:
         self._num_rows = MAX_SEQUENCES + self._num_saved
         self._ram_bytes = max(0, machine.ram_available_bytes - RAM_MARGIN_BYTES)
         self._limit = self._device_limit()
-        self._is_table_mapped = True
-        self._is_table_mapped = self._maps_ngram_table()
+        self._fewest_cached = min(
+            self._num_experts, max(RINGS_CACHED * self._ring_slots, MAX_SEQUENCES * self._fewest_slots)
+        )
+        self._is_table_mapped, self._is_store_mapped = True, False
+        self._is_store_mapped = self._maps_store()
+        self._is_table_mapped = self._is_store_mapped or self._maps_ngram_table()
 
     def plan(self) -> BudgetPlan:
         context_tokens = self._context_tokens()
         sizes = self._sizes(context_tokens)
         num_slots = self._num_slots(self._room(sizes))
+        num_cached = self._num_cached(sizes, num_slots)
+        sizes = replace(sizes, host=sizes.host | {"store": self._store_bytes(num_cached)})
         reason = self._refusal(context_tokens, sizes, num_slots)
-        budget = self._build(context_tokens, sizes, num_slots, reason)
+        budget = self._build(context_tokens, sizes, num_slots, num_cached, reason)
         return replace(budget, lines=explain(budget, self._spec, self._options))
 
     # ---- choices
@@ -121,6 +132,15 @@ class _Planner:
         if self._options.vram_bytes is not None or not self._is_cuda:
             return self._options.vram_bytes
         return self._machine.vram_free_bytes or 0
+
+    def _maps_store(self) -> bool:
+        """All records are in memory where they fit beside everything that must be there, and else on the disk."""
+        sizes = self._sizes(self._options.context_tokens or min(FEWEST_CONTEXT_TOKENS, self._spec.max_context_tokens))
+        needed_bytes = sizes.host_bytes
+        if not self._is_cuda:
+            num_slots = min(self._options.num_slots or 0, self._num_experts)
+            needed_bytes += sizes.device_bytes + max(num_slots, self._fewest_slots) * self._record_bytes
+        return needed_bytes > self._ram_bytes
 
     def _maps_ngram_table(self) -> bool:
         """The table is copied into memory where it fits beside everything else, and else read from its file."""
@@ -150,9 +170,19 @@ class _Planner:
         if self._options.num_slots is not None:
             return min(self._options.num_slots, self._num_experts)
         fitting = min(max(0, room) // self._record_bytes, self._num_experts)
-        if self._limit is None:
+        if self._limit is None and not self._is_store_mapped:
             return min(fitting, max(self._fewest_slots, self._num_experts // 2))
         return fitting
+
+    def _num_cached(self, sizes: _Sizes, num_slots: int) -> int:
+        """Records in memory: all, or as many as the other lines leave beside the fewest."""
+        if not self._is_store_mapped:
+            return self._num_experts
+        free_bytes = self._ram_bytes - sizes.host_bytes
+        if not self._is_cuda:
+            free_bytes -= sizes.device_bytes + num_slots * self._record_bytes
+        num_more = max(0, free_bytes) // cached_record_bytes(self._spec)
+        return min(self._num_experts, self._fewest_cached + num_more)
 
     def _room(self, sizes: _Sizes) -> int:
         """Bytes left for slots; negative where so much is missing."""
@@ -191,12 +221,20 @@ class _Planner:
         base = max(self._machine.process_base_bytes, CUDA_PROCESS_BASE_BYTES if self._is_cuda else 0)
         host = {
             "process": base + int(FIRST_USE_SHARE * self._machine.library_bytes) + text_bytes(spec),
-            "store": experts_bytes(spec),
-            "ngram_table": 0 if self._is_table_mapped else spec.weights.ngram_table_bytes,
+            "store": self._store_bytes(self._fewest_cached),
+            "ngram_table": min(spec.weights.ngram_table_bytes, MAPPED_TABLE_BYTES)
+            if self._is_table_mapped
+            else spec.weights.ngram_table_bytes,
             "saved_state": 0,
             "host_kv": kv if is_kv_on_host else 0,
         }
         return _Sizes(device, host, num_pages)
+
+    def _store_bytes(self, num_cached: int) -> int:
+        """All records, or a host cache of so many."""
+        if not self._is_store_mapped:
+            return experts_bytes(self._spec)
+        return num_cached * cached_record_bytes(self._spec)
 
     def _dense_bytes(self) -> int:
         wider_bytes = 4 if self._residual_bytes == 8 else 0
@@ -226,10 +264,9 @@ class _Planner:
         needed_ram = sizes.host_bytes + (0 if self._is_cuda else sizes.device_bytes + fewest_bytes)
         if needed_ram > self._ram_bytes:
             return (
-                f"{name} needs {format_size(needed_ram + RAM_MARGIN_BYTES)} of main memory, "
-                f"{format_size(sizes.host['store'])} of it for experts, but only "
-                f"{format_size(self._machine.ram_available_bytes)} are free; close other programs or choose a smaller "
-                "model."
+                f"{name} needs {format_size(needed_ram + RAM_MARGIN_BYTES)} of main memory, even with its experts on "
+                f"the disk, but only {format_size(self._machine.ram_available_bytes)} are free; close other programs "
+                "or choose a smaller model."
             )
         wanted_slots = max(num_slots, fewest)
         if wanted_slots * self._record_bytes <= self._room(sizes):
@@ -282,7 +319,7 @@ class _Planner:
 
     # ---- result
 
-    def _build(self, context_tokens: int, sizes: _Sizes, num_slots: int, reason: str) -> BudgetPlan:
+    def _build(self, context_tokens: int, sizes: _Sizes, num_slots: int, num_cached: int, reason: str) -> BudgetPlan:
         device, host = sizes.device, sizes.host
         slots_bytes = num_slots * self._record_bytes
         device_bytes = sizes.device_bytes - device["margin"] + slots_bytes
@@ -301,6 +338,8 @@ class _Planner:
             num_state_rows=self._num_rows,
             num_saved_states=self._num_saved,
             is_ngram_table_mapped=self._is_table_mapped,
+            is_store_mapped=self._is_store_mapped,
+            num_cached_records=num_cached,
             **{f"{name}_bytes": num_bytes for name, num_bytes in (device | host).items()},
             slots_bytes=slots_bytes,
             slot_bytes=self._record_bytes,

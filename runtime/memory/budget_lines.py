@@ -36,10 +36,13 @@ def _device_whys(budget: BudgetPlan, spec: ModelSpec, options: EngineOptions) ->
 
 def _host_whys(budget: BudgetPlan, spec: ModelSpec) -> dict[str, str]:
     num_experts = spec.num_layers * spec.moe.num_experts
+    store = f"{num_experts:,} routed experts of {format_size(budget.slot_bytes)}"
+    if budget.is_store_mapped:
+        store = f"{budget.num_cached_records:,} of {store}; the others are read from the disk"
     table = "read from the checkpoint's file" if budget.is_ngram_table_mapped else "in memory as it is stored"
     return {
         "process": "interpreter, libraries, tokenizer",
-        "store": f"{num_experts:,} routed experts of {format_size(budget.slot_bytes)}",
+        "store": store,
         "ngram_table": table if spec.ngram else "no n-gram embedding",
         "saved_state": "part of the state line",
         "host_kv": "keys and values (--kv host)" if budget.host_kv_bytes else "they are on the device",

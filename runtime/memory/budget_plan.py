@@ -56,6 +56,10 @@ class BudgetPlan:
     num_saved_states: int
     is_ngram_table_mapped: bool
     """The n-gram table stays in the checkpoint's file instead of memory."""
+    is_store_mapped: bool
+    """Experts stay on the disk, and only some of their records are in memory."""
+    num_cached_records: int
+    """Records in main memory, slots not counted: all of them where the store is not mapped."""
 
     # Lines on the device; a CPU's are in main memory.
     dense_bytes: int

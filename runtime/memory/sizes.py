@@ -1,6 +1,6 @@
 """How many bytes each part of a model takes, from its spec alone. Each formula is that of the pool it plans for."""
 
-from runtime.record import RecordLayout
+from runtime.record import RecordLayout, whole_blocks
 from runtime.spec import PAGE_TOKENS, DeltaNetSpec, ModelSpec
 
 QUERY_TILE = 32
@@ -18,6 +18,11 @@ TEXT_BYTES_PER_TOKEN = 600
 def experts_bytes(spec: ModelSpec) -> int:
     """Records of all routed experts."""
     return spec.moe.num_experts * sum(layout.record_bytes for layout in RecordLayout.of_layers(spec))
+
+
+def cached_record_bytes(spec: ModelSpec) -> int:
+    """One record in the host cache of a mapped store: whole blocks of a disk."""
+    return whole_blocks(spec.weights.record_bytes)
 
 
 def kv_page_bytes(spec: ModelSpec, element_bytes: int) -> int:

@@ -33,6 +33,9 @@ class RandomExperts:
     def expert(self, layer: int, expert: int) -> ExpertTensors:
         return self.tensors[layer, expert]
 
+    def announce(self, layer: int, expert: int) -> None:
+        """Nothing is read from a disk."""
+
     def release_pages(self) -> None:
         """Nothing is mapped."""
 

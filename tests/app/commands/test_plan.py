@@ -41,11 +41,16 @@ def test_no_notice_where_config_and_tensors_agree(model: Path) -> None:
     assert (planned.err, json.loads(planned.out)["notice"]) == ("", None)
 
 
-@pytest.mark.parametrize(("vram", "ram", "fits"), [("16GiB", "128GiB", True), ("16GiB", "64GiB", False)])
-def test_model_of_the_catalogue_is_planned_without_its_weights(vram: str, ram: str, fits: bool) -> None:
+@pytest.mark.parametrize(
+    ("vram", "ram", "fits", "is_mapped"),
+    [("16GiB", "128GiB", True, False), ("16GiB", "32GiB", True, True), ("4GiB", "32GiB", False, True)],
+)
+def test_model_of_the_catalogue_is_planned_without_its_weights(
+    vram: str, ram: str, fits: bool, is_mapped: bool
+) -> None:
     planned = run_hotslot("plan", "qwen3.8-flash-next", "--device", "cuda", "--vram", vram, "--ram", ram, "--json")
     report = json.loads(planned.out)
-    assert (planned.status, report["fits"]) == (0 if fits else 1, fits)
+    assert (planned.status, report["fits"], report["is_store_mapped"]) == (0 if fits else 1, fits, is_mapped)
     assert "planned from its published shapes" in report["notice"]
     assert "planned from its published shapes" in planned.err
 

@@ -136,17 +136,48 @@ def test_flagship_refusals_name_what_fits(flagship: ModelSpec) -> None:
     number = int(re.search(r"set --slots (\d+)", too_many.reason)[1])  # type: ignore[index]
     assert plan(flagship, DESKTOP, replace(OPTIONS, context_tokens=4096, num_slots=number)).fits
     assert not plan(flagship, DESKTOP, replace(OPTIONS, context_tokens=4096, num_slots=number + 1)).fits
-    little_ram = plan(flagship, replace(DESKTOP, ram_available_bytes=60 * 10**9), OPTIONS)
+    little_ram = plan(flagship, replace(DESKTOP, ram_available_bytes=10**9), OPTIONS)
     assert "main memory" in little_ram.reason
-    assert "63.3 GiB" in little_ram.reason
+    assert "even with its experts on the disk" in little_ram.reason
 
 
 def test_flagship_maps_the_table_where_memory_is_short(flagship: ModelSpec) -> None:
     budget = plan(flagship, replace(DESKTOP, ram_available_bytes=90 * 10**9), OPTIONS)
     assert budget.fits
     assert budget.is_ngram_table_mapped
-    assert budget.ngram_table_bytes == 0
+    assert not budget.is_store_mapped
+    assert budget.ngram_table_bytes == 16 * MIB
     assert not plan(flagship, DESKTOP, OPTIONS).is_ngram_table_mapped
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_flagship_starts_on_a_machine_of_32_gb(flagship: ModelSpec, device: str) -> None:
+    ram_bytes = 32 * 10**9
+    machine = replace(DESKTOP, device=device, ram_total_bytes=ram_bytes, ram_available_bytes=ram_bytes - 2 * 10**9)
+    budget = plan(flagship, machine, OPTIONS)
+    assert_adds_up(budget)
+    assert budget.fits
+    assert budget.is_store_mapped
+    assert budget.is_ngram_table_mapped
+    store = next(line for line in budget.lines if line.name == "store")
+    assert store.why.startswith(f"{budget.num_cached_records:,} of 24,576 routed experts")
+    in_ram = budget.host_bytes + (budget.device_bytes if device == "cpu" else 0)
+    spare_bytes = machine.ram_available_bytes - 512 * MIB - in_ram
+    assert 0 <= spare_bytes < 2 * budget.slot_bytes
+
+
+def test_experts_are_mapped_only_where_they_must_be(small: ModelSpec) -> None:
+    options = replace(OPTIONS, context_tokens=4096)
+    roomy = plan(small, LAPTOP, options)
+    assert not roomy.is_store_mapped
+    assert roomy.num_cached_records == 384
+    with_few_slots = roomy.total_bytes - roomy.slots_bytes + 4 * roomy.slot_bytes + 512 * MIB
+    just_enough = plan(small, replace(LAPTOP, ram_available_bytes=with_few_slots), options)
+    assert (just_enough.fits, just_enough.is_store_mapped) == (True, False)
+    too_little = plan(small, replace(LAPTOP, ram_available_bytes=with_few_slots - 16 * MIB), options)
+    assert (too_little.fits, too_little.is_store_mapped) == (True, True)
+    assert 16 <= too_little.num_cached_records < 384
+    assert too_little.num_slots > 4
 
 
 def test_small_model_on_a_cpu_keeps_half_of_the_experts(small: ModelSpec) -> None:
@@ -245,6 +276,10 @@ def test_any_plan_adds_up_and_keeps_its_limits(
             in_ram = budget.host_bytes + (budget.device_bytes if device == "cpu" else 0)
             assert in_ram <= machine.ram_available_bytes
             assert budget.num_slots >= spec.moe.num_experts_per_token
+            num_experts = spec.num_layers * spec.moe.num_experts
+            assert budget.num_cached_records <= num_experts
+            assert budget.is_store_mapped or budget.num_cached_records == num_experts
+            assert budget.num_cached_records >= min(num_experts, 2 * budget.num_ring_slots)
 
 
 @pytest.mark.parametrize("name", CONFIGS)

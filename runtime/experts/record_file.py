@@ -1,0 +1,185 @@
+"""The record file: all records of a model, each an aligned run of bytes, written once and read past the page cache.
+
+A header page names the weights that the file holds; the records follow, layer after layer. The file comes into being
+by one rename of a file that is whole and on the disk, so that nothing partial is ever read. A file of other weights or
+of another size is none.
+"""
+
+import os
+import weakref
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from torch import Tensor
+
+from runtime.checkpoint.record_place import RecordPlace
+from runtime.errors import EngineError
+from runtime.experts.packing import check_layout, pack_record
+from runtime.experts.pinning import page_aligned
+from runtime.experts.store import ProgressCallback, ReadsExperts
+from runtime.record import DISK_BLOCK_BYTES, RecordLayout, whole_blocks
+
+_NUM_READERS = 8
+"""Reads in flight: what a disk wants to be asked for at once to be fast."""
+_RELEASED_BYTES = 64 << 20
+"""Of checkpoint files' pages, what is held at most while records are made of them."""
+_DIRECT = getattr(os, "O_DIRECT", 0)
+
+
+@dataclass(frozen=True)
+class RecordFileLayout:
+    """Where each record lies. `starts` and `strides` are bytes, by layer."""
+
+    header: bytes
+    starts: tuple[int, ...]
+    strides: tuple[int, ...]
+    num_experts: int
+    file_bytes: int
+
+    @classmethod
+    def build(cls, key: str, layouts: tuple[RecordLayout, ...], num_experts: int) -> "RecordFileLayout":
+        """For the weights that `key` names."""
+        strides = tuple(whole_blocks(layout.record_bytes) for layout in layouts)
+        starts, end = [], DISK_BLOCK_BYTES
+        for stride in strides:
+            starts.append(end)
+            end += stride * num_experts
+        header = f"hotslot-records 1 {key}\n".encode().ljust(DISK_BLOCK_BYTES, b"\0")
+        return cls(header, tuple(starts), strides, num_experts, end)
+
+    def offset(self, layer: int, expert: int) -> int:
+        """Of a record, from the file's start."""
+        return self.starts[layer] + expert * self.strides[layer]
+
+
+class RecordFile:
+    """A whole record file, open for reading by several threads of its own."""
+
+    source = "the record file"
+
+    def __init__(self, path: Path, layout: RecordFileLayout) -> None:
+        """Raises OSError; see `is_whole` for whether it may be opened."""
+        self._path, self._layout = path, layout
+        self.num_read_bytes = 0
+        self._descriptor, self.is_direct = _open(path, os.O_RDONLY)
+        self._readers = ThreadPoolExecutor(_NUM_READERS, "record-reader")
+        weakref.finalize(self, _close, self._descriptor, self._readers)
+
+    def begin(self, layer: int, expert: int, row: Tensor) -> "_FileRead":
+        """Start to fill `row` with a record and what pads it. Threads read without Python's lock."""
+        stride = self._layout.strides[layer]
+        self.num_read_bytes += stride
+        target = row.numpy().data[:stride]
+        future = self._readers.submit(_read, self._descriptor, target, self._layout.offset(layer, expert), self._path)
+        return _FileRead(future)
+
+
+@dataclass(frozen=True)
+class _FileRead:
+    future: "Future[None]"
+
+    def wait(self) -> None:
+        self.future.result()
+
+
+def is_whole(path: Path, layout: RecordFileLayout) -> bool:
+    """Whether the file there holds these records, all of them."""
+    try:
+        with path.open("rb") as file:
+            return file.read(DISK_BLOCK_BYTES) == layout.header and path.stat().st_size == layout.file_bytes
+    except FileNotFoundError:
+        return False
+
+
+def write_record_file(
+    place: RecordPlace,
+    layout: RecordFileLayout,
+    expert_source: ReadsExperts,
+    layouts: tuple[RecordLayout, ...],
+    progress: ProgressCallback,
+) -> None:
+    """Make the file from the checkpoint, reading every expert once; the caller holds `place.lock`.
+
+    What an earlier process left unfinished is written over. Raises OSError where the disk refuses, CheckpointError for
+    an expert that can't be used, and whatever `progress` raises to cancel; nothing is left then.
+    """
+    total = layout.file_bytes - DISK_BLOCK_BYTES
+    progress(0, total)
+    try:
+        with _written(place.partial) as descriptor:
+            row = page_aligned(1, max(*layout.strides, DISK_BLOCK_BYTES))[0]
+            row.zero_()
+            row[:DISK_BLOCK_BYTES] = row.new_tensor(list(layout.header))
+            _write(descriptor, row.numpy().data[:DISK_BLOCK_BYTES], 0)
+            done = held_bytes = 0
+            for layer, record_layout in enumerate(layouts):
+                check_layout(record_layout)
+                for expert in range(layout.num_experts):
+                    pack_record(expert_source.expert(layer, expert), record_layout, row[: record_layout.record_bytes])
+                    _write(descriptor, row.numpy().data[: layout.strides[layer]], layout.offset(layer, expert))
+                    done += layout.strides[layer]
+                    held_bytes += layout.strides[layer]
+                    if held_bytes >= _RELEASED_BYTES or expert == layout.num_experts - 1:
+                        expert_source.release_pages()
+                        held_bytes = 0
+                    progress(done, total)
+        place.partial.replace(place.path)
+        _sync_folder(place.path.parent)
+    except BaseException:
+        place.partial.unlink(missing_ok=True)
+        raise
+    place.remove_others()
+
+
+@contextmanager
+def _written(path: Path) -> Iterator[int]:
+    """A new file's descriptor; the file is on the disk at the end."""
+    descriptor, _ = _open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    try:
+        yield descriptor
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _open(path: Path, flags: int) -> tuple[int, bool]:
+    """A descriptor past the page cache where the file system knows that, and whether it does."""
+    with suppress(OSError):
+        if _DIRECT:
+            return os.open(path, flags | _DIRECT, 0o644), True
+    return os.open(path, flags, 0o644), False
+
+
+def _write(descriptor: int, data: memoryview, offset: int) -> None:
+    while data:
+        num_bytes = os.pwrite(descriptor, data, offset)
+        data, offset = data[num_bytes:], offset + num_bytes
+
+
+def _read(descriptor: int, target: memoryview, offset: int, path: Path) -> None:
+    end = offset + len(target)
+    try:
+        while target:
+            num_bytes = os.preadv(descriptor, [target], offset)
+            if not num_bytes:
+                raise EngineError(f"{path} ends before byte {end}; it was changed while it was read, start again")
+            target, offset = target[num_bytes:], offset + num_bytes
+    except OSError as error:
+        raise EngineError(f"{path} can't be read ({error.strerror}); check the disk") from error
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _close(descriptor: int, readers: ThreadPoolExecutor) -> None:
+    # Reads under way hold the descriptor's number, which must not become another file's.
+    readers.shutdown(wait=True, cancel_futures=True)
+    os.close(descriptor)
