@@ -164,12 +164,8 @@ def multiply_rows(
 
     Steps of block_k in rising order; begin and end are multiples of it.
     """
-    is_wide: tl.constexpr = weight_rows.dtype.element_ty == tl.float32
     is_e4m3: tl.constexpr = weight_rows.dtype.element_ty == tl.uint8
     rows = tl.arange(0, max_rows)[:, None]
-    num_parts: tl.constexpr = 16 // max_rows
-    # Lines 4p + r of the tile hold part p of row r; with fp32 weights part 0 is the row itself and the others are zero.
-    part = tl.arange(0, num_parts)[:, None, None]
     total = tl.zeros((16, block_n), tl.float32)
     for step in range(begin, end, block_k):
         places = step + tl.arange(0, block_k)
@@ -183,11 +179,23 @@ def multiply_rows(
             # The weights' bits read as tiny numbers, whose products shall not be subnormal.
             values *= E4M3_INPUT_SCALE
             weights = e4m3_tiny(weights.to(tl.int8, bitcast=True))
-        lines = tl.broadcast_to(values[None], (num_parts, max_rows, block_k))
-        lines = tl.where(part == 0, lines, 0.0) if is_wide else split_part(lines, part, tl.bfloat16)
-        total = dot(tl.reshape(lines, (16, block_k)), weights.trans(), total)
-    sums = row_sum(tl.reshape(total, (num_parts, max_rows, block_n)), axis=0)
+        total = multiply_lines(values, weights, total, block_k, max_rows)
+    sums = row_sum(tl.reshape(total, (16 // max_rows, max_rows, block_n)), axis=0)
     return sums * (E4M3_SCALE / E4M3_INPUT_SCALE) if is_e4m3 else sums
+
+
+@triton.jit
+def multiply_lines(values, weights, total, block_k: tl.constexpr, max_rows: tl.constexpr):
+    """total [16, block_n] plus values fp32 [max_rows, block_k] @ weights^T [block_n, block_k], bf16 or fp32.
+
+    Lines max_rows * p + r hold part p of row r; with fp32 weights part 0 is the row itself and the others are zero.
+    """
+    num_parts: tl.constexpr = 16 // max_rows
+    part = tl.arange(0, num_parts)[:, None, None]
+    lines = tl.broadcast_to(values[None], (num_parts, max_rows, block_k))
+    is_wide: tl.constexpr = weights.dtype == tl.float32
+    lines = tl.where(part == 0, lines, 0.0) if is_wide else split_part(lines, part, tl.bfloat16)
+    return dot(tl.reshape(lines, (16, block_k)), weights.trans(), total)
 
 
 def silu_product(gate_up: Tensor, width: int) -> Tensor:

@@ -1,23 +1,61 @@
-"""Gated residual over S streams, in three launches: inject and norm, the low-rank product, mix."""
+"""Gated residual over S streams, in two launches: the low-rank product, which injects and norms what it reads, and the
+mix, which does so once more and keeps the residual that came of it.
+
+A stream's norm is one factor, so the product takes the values before it and multiplies each stream's sum by it.
+"""
+
+from dataclasses import dataclass
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from runtime.kernels.triton_ops.dense import DenseTiling, linear, multiply_rows
-from runtime.kernels.triton_ops.norms import normalised
-from runtime.kernels.triton_ops.rows import MAX_ROWS, check_aligned, check_rows, row_kernel, row_sum, sigmoid
+from runtime.kernels.triton_ops.dense import multiply_lines, multiply_rows
+from runtime.kernels.triton_ops.rows import (
+    MAX_ROWS,
+    check_aligned,
+    check_rows,
+    is_last_arrival,
+    row_kernel,
+    row_sum,
+    sigmoid,
+)
+from runtime.kernels.triton_ops.workspace import arrival_counters
 
-_MIX_BLOCK = 16
-"""Hidden dims of one block of the mix, which reads that many rows of `up` per stream."""
+
+@dataclass(frozen=True)
+class MixTiling:
+    """How the two launches are cut up, by the shape and type of the weights alone, as it decides the order of sums."""
+
+    down_n: int
+    down_k: int
+    splits_per_stream: int
+    mix_n: int
+    """Hidden dims of one block of the mix, which reads that many rows of `up` per stream."""
+    mix_k: int
+    down_warps: int = 4
+    mix_warps: int = 4
+    down_stages: int = 4
+    mix_stages: int = 4
+
+    @classmethod
+    def of(cls, width: int, rank: int, dtype: torch.dtype) -> "MixTiling":
+        """`width` of one stream. Raises ValueError for a rank that is not a multiple of 16."""
+        if rank % 16:
+            raise ValueError(f"streams are mixed through a multiple of 16 dims, not {rank}")
+        down_k, splits = max(16, min(64 if dtype == torch.float32 else 128, width & -width)), 1
+        while splits < 4 and width // down_k >= 4 * splits:
+            splits *= 2
+        return cls(32, down_k, splits, 16, min(64, rank & -rank))
 
 
 def mix_streams(
-    residual: Tensor, scale: Tensor, down: Tensor, up: Tensor, num_streams: int, eps: float
-) -> tuple[Tensor, Tensor]:
+    residual: Tensor, scale: Tensor, down: Tensor, up: Tensor, num_streams: int, eps: float,
+    tiling: MixTiling | None = None,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
     """The twin of `torch_ops.hyper_connection.mix_streams`; residual and results fp32, down and up bf16 or fp32."""
-    return _mix(residual, _inject_and_norm(residual, None, None, scale, num_streams, eps), down, up, num_streams)
+    return _mix(residual, None, None, scale, down, up, num_streams, eps, tiling)
 
 
 def inject_output(residual: Tensor, output: Tensor, inject: Tensor) -> None:
@@ -33,47 +71,46 @@ def inject_output(residual: Tensor, output: Tensor, inject: Tensor) -> None:
 
 def inject_and_mix(
     residual: Tensor, output: Tensor, inject: Tensor, scale: Tensor, down: Tensor, up: Tensor, num_streams: int,
-    eps: float,
+    eps: float, tiling: MixTiling | None = None,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """`inject_output` and, on its result, `mix_streams`: the same bits in one launch less."""
-    return _mix(residual, _inject_and_norm(residual, output, inject, scale, num_streams, eps), down, up, num_streams)
+    return _mix(residual, output, inject, scale, down, up, num_streams, eps, tiling)
 
 
-def _inject_and_norm(
-    residual: Tensor, output: Tensor | None, inject: Tensor | None, scale: Tensor, num_streams: int, eps: float
-) -> Tensor:
-    """Every stream's norm, fp32 [N, S*H], after the injection into it."""
+def _mix(
+    residual: Tensor, output: Tensor | None, inject: Tensor | None, scale: Tensor, down: Tensor, up: Tensor,
+    num_streams: int, eps: float, tiling: MixTiling | None,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
     num_rows, width = residual.shape[0], residual.shape[1] // num_streams
+    num_outputs, rank = down.shape[0], up.shape[1]
     check_rows(num_rows)
-    normed = torch.empty(residual.shape, dtype=torch.float32, device=residual.device)
-    _inject_and_norm_kernel[(num_rows, num_streams)](
+    check_aligned(residual=residual, down=down, up=up, **({} if output is None else {"output": output}))
+    tiling = tiling or MixTiling.of(width, rank, down.dtype)
+    gates = torch.empty(num_rows, triton.cdiv(num_outputs, 4) * 4, dtype=torch.float32, device=residual.device)
+    factors = torch.empty(MAX_ROWS, num_streams, dtype=torch.float32, device=residual.device)
+    num_tiles, num_splits = triton.cdiv(num_outputs, tiling.down_n), num_streams * tiling.splits_per_stream
+    partial = torch.empty(
+        num_tiles, num_splits, MAX_ROWS, tiling.down_n + 1, dtype=torch.float32, device=residual.device
+    )
+    streams = (
         residual, residual.stride(0), output, 0 if output is None else output.stride(0), inject,
-        0 if inject is None else inject.stride(0), scale, normed, eps, injects=output is not None,
-        num_streams=num_streams, width=width, block=triton.next_power_of_2(width), num_warps=4 if width <= 2048 else 8,
+        0 if inject is None else inject.stride(0), scale,
     )  # fmt: skip
-    return normed
-
-
-def _mix(residual: Tensor, normed: Tensor, down: Tensor, up: Tensor, num_streams: int) -> tuple[Tensor, Tensor]:
-    num_rows, width = residual.shape[0], residual.shape[1] // num_streams
-    rank = up.shape[1]
-    gates = torch.empty(num_rows, _padded(down.shape[0]), dtype=torch.float32, device=residual.device)
-    linear(normed, down, output=gates)
+    _down_kernel[(num_tiles, num_splits)](
+        *streams, down, gates, gates.stride(0), factors, partial, arrival_counters(residual.device, num_tiles),
+        num_rows, eps, injects=output is not None, num_streams=num_streams, width=width, num_outputs=num_outputs,
+        block_n=tiling.down_n, block_k=tiling.down_k, splits_per_stream=tiling.splits_per_stream, max_rows=MAX_ROWS,
+        num_warps=tiling.down_warps, num_stages=tiling.down_stages,
+    )  # fmt: skip
     mixed = torch.empty(num_rows, width, dtype=torch.float32, device=residual.device)
-    inject = torch.empty(num_rows, down.shape[0] - rank, dtype=torch.float32, device=residual.device)
-    check_aligned(up=up)
-    _mix_kernel[(triton.cdiv(width, _MIX_BLOCK),)](
-        gates, gates.stride(0), up, normed, mixed, inject, num_rows,
+    own_inject = torch.empty(num_rows, num_outputs - rank, dtype=torch.float32, device=residual.device)
+    _mix_kernel[(triton.cdiv(width, tiling.mix_n),)](
+        *streams, gates, gates.stride(0), factors, up, mixed, own_inject, num_rows, injects=output is not None,
         num_streams=num_streams, stream_tile=triton.next_power_of_2(num_streams), width=width, rank=rank,
-        num_injects=down.shape[0] - rank, block_n=_MIX_BLOCK,
-        block_k=min(64, DenseTiling.of(width, rank, up.dtype).block_k), max_rows=MAX_ROWS, num_warps=4, num_stages=4,
+        num_injects=num_outputs - rank, block_n=tiling.mix_n, block_k=tiling.mix_k, max_rows=MAX_ROWS,
+        num_warps=tiling.mix_warps, num_stages=tiling.mix_stages,
     )  # fmt: skip
-    return mixed, inject
-
-
-def _padded(width: int) -> int:
-    """Floats of a row that starts aligned."""
-    return triton.cdiv(width, 4) * 4
+    return mixed, own_inject
 
 
 @row_kernel
@@ -90,44 +127,100 @@ def _inject_kernel(
 
 
 @row_kernel
-def _inject_and_norm_kernel(
-    residual, residual_stride, output, output_stride, inject, inject_stride, scale, normed, eps,
-    injects: tl.constexpr, num_streams: tl.constexpr, width: tl.constexpr, block: tl.constexpr,
+def _down_kernel(
+    residual, residual_stride, output, output_stride, inject, inject_stride, scale, down, gates, gates_stride, factors,
+    partial, counters, num_rows, eps, injects: tl.constexpr, num_streams: tl.constexpr, width: tl.constexpr,
+    num_outputs: tl.constexpr, block_n: tl.constexpr, block_k: tl.constexpr, splits_per_stream: tl.constexpr,
+    max_rows: tl.constexpr,
 ):  # fmt: skip
-    row, stream = tl.program_id(0), tl.program_id(1)
-    places = tl.arange(0, block)
-    is_real = places < width
-    target = residual + row * residual_stride + stream * width + places
-    values = tl.load(target, mask=is_real, other=0.0)
+    """gates [N, >= outputs] and each stream's norm, factors [rows, streams]. A block has a part of one stream.
+
+    partial [tiles, splits, rows, block_n + 1]: sums of products, then of the values' squares.
+    """
+    tile, split = tl.program_id(0), tl.program_id(1)
+    stream = split // splits_per_stream
+    share = split % splits_per_stream
+    steps: tl.constexpr = (width + block_k - 1) // block_k
+    # Of bytes: what wide loads need, and what the starts of all streams have if one does.
+    alignment: tl.constexpr = 16 if width % 8 == 0 else 1
+    rows, lanes = tl.arange(0, max_rows), tl.arange(0, block_n)
+    outputs = tile * block_n + lanes
+    weight_rows = down + tl.minimum(outputs, num_outputs - 1).to(tl.int64) * (num_streams * width) + stream * width
+    is_row = (rows < num_rows)[:, None]
     if injects:
-        added = tl.load(output + row * output_stride + places, mask=is_real, other=0.0).to(tl.float32)
-        values = tl.fma(added, tl.load(inject + row * inject_stride + stream), values)
-        tl.store(target, values, mask=is_real)
-    factors = tl.load(scale + stream * width + places, mask=is_real, other=0.0)
-    tl.store(normed + (row * num_streams + stream) * width + places, normalised(values, eps, width) * factors, is_real)
+        weight = tl.load(inject + rows * inject_stride + stream, mask=rows < num_rows, other=0.0)[:, None]
+    total = tl.zeros((16, block_n), tl.float32)
+    squares = tl.zeros((max_rows, block_k), tl.float32)
+    for step in range(share * steps // splits_per_stream, (share + 1) * steps // splits_per_stream):
+        places = step * block_k + tl.arange(0, block_k)
+        # Always true, and known to be, where steps divide the width.
+        is_place = (places < width)[None, :] if width % block_k else tl.full((1, block_k), True, tl.int1)
+        pointers = tl.multiple_of(weight_rows[:, None] + places[None, :], (1, alignment))
+        weights = tl.load(pointers, mask=is_place, other=0.0, eviction_policy="evict_first")
+        pointers = residual + rows[:, None] * residual_stride + stream * width + places[None, :]
+        values = tl.load(tl.multiple_of(pointers, (1, alignment)), mask=is_row & is_place, other=0.0)
+        if injects:
+            pointers = tl.multiple_of(output + rows[:, None] * output_stride + places[None, :], (1, alignment))
+            added = tl.load(pointers, mask=is_row & is_place, other=0.0).to(tl.float32)
+            values = tl.fma(added, tl.broadcast_to(weight, (max_rows, block_k)), values)
+        squares = tl.fma(values, values, squares)
+        values *= tl.load(scale + stream * width + places[None, :], mask=is_place, other=0.0)
+        total = multiply_lines(values, weights, total, block_k, max_rows)
+    num_splits: tl.constexpr = num_streams * splits_per_stream
+    products = row_sum(tl.reshape(total, (16 // max_rows, max_rows, block_n)), 0)
+    line: tl.constexpr = block_n + 1
+    own = partial + (tile * num_splits + split) * (max_rows * line)
+    tl.store(own + rows[:, None] * line + lanes[None, :], products, cache_modifier=".cg")
+    tl.store(own + rows * line + block_n, row_sum(squares, 1), cache_modifier=".cg")
+    if not is_last_arrival(counters + tile, num_splits):
+        return
+    first = partial + tile * (num_splits * max_rows * line)
+    gate = tl.zeros((max_rows, block_n), tl.float32)
+    for source in tl.static_range(num_streams):
+        products = tl.zeros((max_rows, block_n), tl.float32)
+        square = tl.zeros((max_rows,), tl.float32)
+        for part in tl.static_range(splits_per_stream):
+            found = first + (source * splits_per_stream + part) * (max_rows * line)
+            products += tl.load(found + rows[:, None] * line + lanes[None, :], cache_modifier=".cg")
+            square += tl.load(found + rows * line + block_n, cache_modifier=".cg")
+        factor = tl.rsqrt(square / width + eps)
+        gate += products * factor[:, None]
+        if tile == 0:
+            tl.store(factors + rows * num_streams + source, factor)
+    places = gates + rows[:, None] * gates_stride + outputs[None, :]
+    tl.store(places, gate, mask=is_row & (outputs < num_outputs)[None, :])
 
 
 @row_kernel
 def _mix_kernel(
-    gates, gates_stride, up, normed, mixed, inject, num_rows,
-    num_streams: tl.constexpr, stream_tile: tl.constexpr, width: tl.constexpr, rank: tl.constexpr,
-    num_injects: tl.constexpr, block_n: tl.constexpr, block_k: tl.constexpr, max_rows: tl.constexpr,
+    residual, residual_stride, output, output_stride, inject, inject_stride, scale, gates, gates_stride, factors, up,
+    mixed, own_inject, num_rows, injects: tl.constexpr, num_streams: tl.constexpr, stream_tile: tl.constexpr,
+    width: tl.constexpr, rank: tl.constexpr, num_injects: tl.constexpr, block_n: tl.constexpr, block_k: tl.constexpr,
+    max_rows: tl.constexpr,
 ):  # fmt: skip
     """gates [N, >= rank + injects]: the low-rank activations, then the raw inject gates.
 
-    A block's tile holds its hidden dims of one stream after the other.
+    A block's tile holds its hidden dims of one stream after the other; with `injects` it keeps their new residual.
     """
     lines = tl.arange(0, stream_tile * block_n)
     stream, places = lines // block_n, tl.program_id(0) * block_n + lines % block_n
     is_line = (stream < num_streams) & (places < width)
     rows = tl.arange(0, max_rows)[:, None]
+    is_value = (rows < num_rows) & is_line[None, :]
+    targets = residual + rows * residual_stride + (stream * width + places)[None, :]
+    values = tl.load(targets, mask=is_value, other=0.0)
+    if injects:
+        added = tl.load(output + rows * output_stride + places[None, :], mask=is_value, other=0.0).to(tl.float32)
+        weight = tl.load(inject + rows * inject_stride + stream[None, :], mask=is_value, other=0.0)
+        values = tl.fma(added, weight, values)
+        tl.store(targets, values, mask=is_value)
+    factor = tl.load(factors + rows * num_streams + stream[None, :], mask=is_value, other=0.0)
+    normed = values * factor * tl.load(scale + stream * width + places, mask=is_line, other=0.0)[None, :]
     up_rows = up + tl.where(is_line, stream * width + places, 0) * rank
     weights = sigmoid(
         multiply_rows(gates, gates_stride, num_rows, up_rows, 0, rank, stream_tile * block_n, block_k, max_rows, True)
     )
-    normed_places = rows * (num_streams * width) + (stream * width + places)[None, :]
-    is_value = (rows < num_rows) & is_line[None, :]
-    weighted = weights * tl.load(normed + normed_places, mask=is_value, other=0.0)
+    weighted = tl.where(is_value, weights * normed, 0.0)
     total = row_sum(tl.reshape(weighted, (max_rows, stream_tile, block_n)), 1) / num_streams
     places = tl.program_id(0) * block_n + tl.arange(0, block_n)
     is_real = (rows < num_rows) & (places < width)[None, :]
@@ -135,4 +228,4 @@ def _mix_kernel(
     if tl.program_id(0) == 0:
         for target in tl.static_range(num_injects):
             gate = tl.load(gates + rows * gates_stride + rank + target, mask=rows < num_rows, other=0.0)
-            tl.store(inject + rows * num_injects + target, 2.0 * sigmoid(gate), mask=rows < num_rows)
+            tl.store(own_inject + rows * num_injects + target, 2.0 * sigmoid(gate), mask=rows < num_rows)

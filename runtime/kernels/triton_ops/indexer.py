@@ -21,10 +21,12 @@ from runtime.kernels.triton_ops.rows import (
 )
 from runtime.spec import PAGE_TOKENS
 
-_GROUP_BLOCKS = 16
+_GROUP_BLOCKS = 8
 """Blocks of one group."""
 _SCORE_BLOCKS = 128
 """Blocks that one thread block scores."""
+_SELECT_WARPS = 16
+"""Of the one thread block that ranks a row's blocks, where they are thousands."""
 
 
 def write_index_rows(
@@ -66,7 +68,7 @@ def select_rows(
     _select_kernel[(num_rows,)](
         scores, maxima, candidates, positions, selected, num_groups, budget, block_tokens=block_tokens,
         group=_GROUP_BLOCKS, group_tile=group_tile, budget_tile=budget_tile,
-        num_warps=16 if max(group_tile, budget_tile * _GROUP_BLOCKS) >= 4096 else 4,
+        num_warps=_SELECT_WARPS if max(group_tile, budget_tile * _GROUP_BLOCKS) >= 4096 else 4,
     )  # fmt: skip
     return selected
 
@@ -159,9 +161,11 @@ def _select_kernel(
         return
     groups = tl.arange(0, group_tile)
     num_full = (num_complete + group - 1) // group
-    best = ordered_bits(tl.load(maxima + row * num_groups + groups, mask=groups < num_full, other=-1.0))
     num_candidates = tl.minimum(num_full, budget)
-    is_candidate = is_among_largest(best, num_candidates)
+    is_candidate = groups < num_full
+    if num_full > budget:
+        best = tl.load(maxima + row * num_groups + groups, mask=is_candidate, other=-1.0)
+        is_candidate = is_among_largest(ordered_bits(best), num_candidates)
     tl.store(candidates + row * budget + tl.cumsum(is_candidate.to(tl.int32), 0) - 1, groups, mask=is_candidate)
     tl.debug_barrier()
     members = tl.arange(0, budget_tile * group)

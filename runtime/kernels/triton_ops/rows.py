@@ -126,24 +126,31 @@ def value_of_ordered_bits(bits):
 
 
 @triton.jit
-def kth_largest(values, k):
-    """The k-th largest of int32 `values` [block], k <= block: bit by bit, highest first."""
-    found = tl.zeros((), tl.int32)
-    bit = tl.full((), LOWEST, tl.int32)
-    for _ in range(32):
-        higher = found | bit
-        found = tl.where(tl.sum((values >= (higher ^ LOWEST)).to(tl.int32), 0) >= k, higher, found)
-        bit = (bit >> 1) & 0x7FFFFFFF
-    return found ^ LOWEST
-
-
-@triton.jit
 def is_among_largest(values, k):
-    """bool [block]: the k largest of int32 `values` [block], equal ones by rising index."""
-    least = kth_largest(values, k)
-    is_above, is_equal = values > least, values == least
-    num_equal = k - tl.sum(is_above.to(tl.int32), 0)
-    return is_above | (is_equal & (tl.cumsum(is_equal.to(tl.int32), 0) <= num_equal))
+    """bool [block]: the k largest of int32 `values` [block], 1 <= k <= block < 2**16; equal ones by rising index.
+
+    Finds a border two bits at a time, highest first, until exactly k values are not below it.
+    """
+    found, count, shift = tl.zeros((), tl.int32), tl.zeros((), tl.int64), tl.full((), 30, tl.int32)
+    while (shift >= 0) & (count != k):
+        digit = tl.full((), 1, tl.int32) << shift
+        first, second = (found | digit) ^ LOWEST, (found | (digit * 2)) ^ LOWEST
+        third = (found | (digit * 3)) ^ LOWEST
+        # Three counts in one sum.
+        pair = (values >= first).to(tl.int32) + ((values >= second).to(tl.int32) << 16)
+        counts = tl.sum((values >= third).to(tl.int64) * (1 << 32) + pair.to(tl.int64), 0)
+        one, two, three = counts & 0xFFFF, (counts >> 16) & 0xFFFF, counts >> 32
+        steps = (one >= k).to(tl.int32) + (two >= k).to(tl.int32) + (three >= k).to(tl.int32)
+        count = tl.where(steps == 0, count, tl.where(steps == 1, one, tl.where(steps == 2, two, three)))
+        found = found | (digit * steps)
+        shift -= 2
+    border = found ^ LOWEST
+    is_chosen = values >= border
+    if count != k:
+        is_equal = values == border
+        num_equal = k - tl.sum((values > border).to(tl.int32), 0)
+        is_chosen = (values > border) | (is_equal & (tl.cumsum(is_equal.to(tl.int32), 0) <= num_equal))
+    return is_chosen
 
 
 @triton.jit
