@@ -10,19 +10,14 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from runtime.checkpoint.facts import read_facts
-from runtime.execute import engine
 from runtime.execute.placement import Placement
 from runtime.experts.mapped_store import MappedStore
-from runtime.memory.budget import RAM_MARGIN_BYTES, plan
-from runtime.memory.probe import probe_machine
 from runtime.options import EngineOptions
 from runtime.protocol import ChatMessage, Failed, Finished, Generate, Score, Scored
 from tests.support.engine_driver import DEMO_FOLDER, EngineDriver
+from tests.support.low_memory import fix_base, limit_ram
 
 QUESTION = (ChatMessage("user", "Who are you, and what can you do for me?"),)
-BASE_BYTES = 400 << 20
-"""What the engine believes that this process held before: the true figure moves with what else pytest keeps."""
 SPARE_BYTES = 6 << 20
 """For the host cache beside its fewest records: not enough for all of the demo's experts."""
 OPTIONS = EngineOptions(DEMO_FOLDER, device="cpu", num_slots=60, num_threads=1, context_tokens=256)
@@ -30,26 +25,17 @@ OPTIONS = EngineOptions(DEMO_FOLDER, device="cpu", num_slots=60, num_threads=1, 
 
 @pytest.fixture(autouse=True)
 def _same_base(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine, "resident_bytes", lambda: BASE_BYTES)
-    monkeypatch.setattr(engine, "library_bytes", lambda: BASE_BYTES // 4)
+    fix_base(monkeypatch)
 
 
 Drive = Callable[..., EngineDriver]
-
-
-def limit_ram(options: EngineOptions) -> EngineOptions:
-    """So little memory that not all experts fit."""
-    machine = probe_machine(options, BASE_BYTES, BASE_BYTES // 4)
-    least = plan(read_facts(options.model_path), replace(machine, ram_available_bytes=0), options)
-    assert not least.fits
-    return replace(options, ram_bytes=least.total_bytes + RAM_MARGIN_BYTES + SPARE_BYTES)
 
 
 @pytest.fixture(params=["record file", "checkpoint"])
 def mapped(request: pytest.FixtureRequest, tmp_path: Path) -> Drive:
     def drive(options: EngineOptions = OPTIONS, placement: Placement | None = None) -> EngineDriver:
         cache_dir = tmp_path if request.param == "record file" else None
-        driver = EngineDriver(replace(limit_ram(options), cache_dir=cache_dir), placement)
+        driver = EngineDriver(replace(limit_ram(options, SPARE_BYTES), cache_dir=cache_dir), placement)
         store = store_of(driver)
         assert store.source == ("the record file" if cache_dir else "the checkpoint's files")
         assert 40 <= store.cache.num_records < 384
@@ -109,7 +95,7 @@ def test_the_figures_say_where_experts_came_from(mapped: Drive) -> None:
 
 
 def test_a_disk_that_fails_ends_the_request_and_not_the_engine(tmp_path: Path) -> None:
-    driver = EngineDriver(replace(limit_ram(OPTIONS), cache_dir=tmp_path))
+    driver = EngineDriver(replace(limit_ram(OPTIONS, SPARE_BYTES), cache_dir=tmp_path))
     [file] = tmp_path.glob("records/*.records")
     content = file.read_bytes()
     with file.open("r+b") as opened:
