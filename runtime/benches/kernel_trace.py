@@ -14,6 +14,7 @@ Part = Literal["experts", "copy", "ensure", "router", "combine", "dense", "atten
 _PARTS: tuple[tuple[str, Part], ...] = (
     ("elementwise", "other"),
     ("memcpy", "other"),
+    ("low_rank", "streams"),
     ("_copy_kernel", "copy"),
     ("_ensure_kernel", "ensure"),
     ("_combine_kernel", "combine"),

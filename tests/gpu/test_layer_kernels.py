@@ -56,6 +56,25 @@ def test_linear(num_outputs: int, width: int, dtype: torch.dtype, device: torch.
     assert_graph_has_the_same_bits(lambda: dense.linear(x, weight, scale))
 
 
+def test_e4m3_weights_beside_exact_ones(device: torch.device) -> None:
+    """The smallest e4m3 numbers are subnormal bf16 on their way through the tensor cores."""
+    numbers = torch.arange(256, dtype=torch.uint8, device=device)
+    numbers = numbers[(numbers & 0x7F) != 0x7F]
+    weight, x = torch.zeros(len(numbers), 2560, dtype=torch.uint8, device=device), torch.zeros(4, 2560, device=device)
+    weight[:, 1003] = numbers
+    x[:, 1003] = torch.tensor([1.0, 1e-3, -3.7, 1e5], device=device)
+    wanted = x[:, 1003:1004] * numbers.view(torch.float8_e4m3fn).float()
+    assert torch.equal(dense.linear(x, weight), wanted)
+    gates = torch.randn(96, 2560, device=device).to(torch.bfloat16)
+    weight = torch.randn(16384, 2560, device=device).to(torch.float8_e4m3fn)
+    x, scale = torch.randn(4, 2560, device=device), torch.rand(16384, device=device) + 0.5
+    exact = torch.cat((x.double() @ weight.double().t() * scale, x.double() @ gates.double().t()), dim=1)
+    run = lambda rows: dense.linear(x[rows], weight.view(torch.uint8), scale, gates)  # noqa: E731
+    torch.testing.assert_close(run(slice(0, 4)).double(), exact, rtol=1e-4, atol=1e-3)
+    assert_rows_stand_alone(run, 4)
+    assert_graph_has_the_same_bits(lambda: run(slice(0, 4)))
+
+
 def test_products_on_two_streams_do_not_disturb_each_other(device: torch.device) -> None:
     x, weight = torch.randn(1, 6144, device=device), torch.randn(2560, 6144, device=device).to(torch.bfloat16)
     expected, side = dense.linear(x, weight), torch.cuda.Stream()
@@ -82,6 +101,13 @@ def test_mix_streams(dtype: torch.dtype, device: torch.device) -> None:
             torch.testing.assert_close(result, wanted, rtol=1e-4, atol=1e-4)
         run = lambda rows, r=residual, s=scale, d=down, u=up: hyper_connection.mix_streams(r[rows], s, d, u, 4, EPS)  # noqa: E731
         assert_rows_stand_alone(run, 4)
+        output, inject = torch.randn(4, 2560, device=device), torch.rand(4, 4, device=device)
+        fused, apart = residual.clone(), residual.clone()
+        results = hyper_connection.inject_and_mix(fused, output, inject, scale, down, up, 4, EPS)
+        hyper_connection.inject_output(apart, output, inject)
+        expected = hyper_connection.mix_streams(apart, scale, down, up, 4, EPS)
+        assert torch.equal(fused, apart)
+        assert all(torch.equal(*pair) for pair in zip(results, expected, strict=True))
     assert_graph_has_the_same_bits(lambda: run(slice(0, 4)))
 
 

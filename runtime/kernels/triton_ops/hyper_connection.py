@@ -96,7 +96,7 @@ def _mix(
         residual, residual.stride(0), output, 0 if output is None else output.stride(0), inject,
         0 if inject is None else inject.stride(0), scale,
     )  # fmt: skip
-    _down_kernel[(num_tiles, num_splits)](
+    _low_rank_kernel[(num_tiles, num_splits)](
         *streams, down, gates, gates.stride(0), factors, partial, arrival_counters(residual.device, num_tiles),
         num_rows, eps, injects=output is not None, num_streams=num_streams, width=width, num_outputs=num_outputs,
         block_n=tiling.down_n, block_k=tiling.down_k, splits_per_stream=tiling.splits_per_stream, max_rows=MAX_ROWS,
@@ -127,7 +127,7 @@ def _inject_kernel(
 
 
 @row_kernel
-def _down_kernel(
+def _low_rank_kernel(
     residual, residual_stride, output, output_stride, inject, inject_stride, scale, down, gates, gates_stride, factors,
     partial, counters, num_rows, eps, injects: tl.constexpr, num_streams: tl.constexpr, width: tl.constexpr,
     num_outputs: tl.constexpr, block_n: tl.constexpr, block_k: tl.constexpr, splits_per_stream: tl.constexpr,
