@@ -1,4 +1,4 @@
-"""`hotslot bench overlap` and `hotslot bench decode`: run in a process of their own, which has torch and the GPU."""
+"""`hotslot bench overlap`, `decode` and `side-calls`: run in a process of their own, which has torch and the GPU."""
 
 import argparse
 import json
@@ -32,13 +32,26 @@ _DECODE_OPTIONS = {
     "--levels": ("L,L", "of off, shared, resident"),
     "--dense": ("D,D", "of bf16, fp8"),
 }
+_SIDE_CALL_OPTIONS = {
+    "--layers": ("N", "decoder layers, 48 by default"),
+    "--bench-slots": ("N", "expert slots, 1,650 by default"),
+    "--hit-rate": ("X", "share of the chat's routed experts that are resident, 0.57 by default"),
+    "--banks": ("N", "host banks of experts; fewer than layers are shared"),
+    "--seconds": ("S", "with side calls, 60 by default"),
+    "--seconds-alone": ("S", "before, and once more after, 10 by default"),
+    "--prompt-tokens": ("N", "of a side call, 300 by default"),
+    "--answer-tokens": ("N", "of a side call, 60 by default"),
+    "--chunk-tokens": ("N", "of one prefill step"),
+    "--trace-tokens": ("N", "length of the routing trace, which repeats"),
+}
 
 
 def add_parsers(benches: Any) -> None:
-    """Both benches. Options go to the bench as they are; it refuses what it can't use."""
+    """All benches. Options go to the bench as they are; it refuses what it can't use."""
     for name, help_text, options in (
         ("overlap", "what overlap saves per MoE layer, on a GPU", _OVERLAP_OPTIONS),
         ("decode", "a decode step at full size, and its distance to the floor, on a GPU", _DECODE_OPTIONS),
+        ("side-calls", "a chat beside three side calls at full size, on a GPU", _SIDE_CALL_OPTIONS),
     ):
         parser = benches.add_parser(name, help=help_text, allow_abbrev=False)
         for option, (metavar, option_help) in options.items():
@@ -55,14 +68,16 @@ def run(context: CommandContext, arguments: argparse.Namespace) -> int:
         context.console.print_json(report)
     elif arguments.bench == "overlap":
         _print_overlap(context.console, report)
-    else:
+    elif arguments.bench == "decode":
         _print_decode(context.console, report)
+    else:
+        _print_side_calls(context.console, report)
     return 0
 
 
 def _run_bench(arguments: argparse.Namespace, console: Console) -> dict[str, Any]:
     """The report of the bench's process, whose progress is told as it comes. Raises BenchError with its last line."""
-    command = [sys.executable, "-m", f"runtime.benches.{arguments.bench}"]
+    command = [sys.executable, "-m", f"runtime.benches.{arguments.bench.replace('-', '_')}"]
     for option in arguments.bench_options:
         value = getattr(arguments, option.removeprefix("--").replace("-", "_"))
         if value is not None:
@@ -108,3 +123,20 @@ def _print_decode(console: Console, report: dict[str, Any]) -> None:
     console.print_table(rows, right=(2, 4, 5, 6, 7))
     shared = f", {report['host_banks']} host banks shared by all layers" if report["host_banks_are_shared"] else ""
     console.notice(f"{report['device']}: {report['layers']} layers of random weights, {report['slots']} slots{shared}")
+
+
+def _print_side_calls(console: Console, report: dict[str, Any]) -> None:
+    """What the chat keeps, what the side calls take, and what it costs each to wait."""
+    latency_s = report["side_call_latency_s_median"]
+    rows = [
+        ("chat alone, before and after", " / ".join(f"{rate:.1f} tok/s" for rate in report["chat_alone_tok_s"])),
+        ("chat beside side calls", f"{report['chat_beside_tok_s']:.1f} tok/s"),
+        ("of its speed alone", f"{report['ratio']:.1%}"),
+        ("the same, prefill left out", f"{report['ratio_outside_prefill']:.1%}"),
+        ("side calls' share of step time", f"{report['share_of_step_time']:.1%} of {report['share_wanted']:.0%}"),
+        ("worst gap of the chat", f"{report['worst_gap_ms']:.0f} ms"),
+        ("longest chunk", f"{report['longest_chunk_ms']:.0f} ms"),
+        ("side call, from asking to its end", "none ended" if latency_s is None else f"{latency_s:.1f} s"),
+    ]
+    console.print_table(rows, right=(1,))
+    console.notice(f"{report['device']}: {report['layers']} layers of random weights, {report['slots']} slots")

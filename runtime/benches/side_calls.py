@@ -173,7 +173,7 @@ class Users:
             overlap=settings.overlap,
             vram_bytes=_VRAM_BYTES if device == "cuda" else None,
             num_slots=settings.slots,
-            context_tokens=settings.context,
+            context_tokens=min(settings.context, _spec(settings).max_context_tokens),
             chunk_tokens=settings.chunk_tokens,
             side_call_share=settings.share,
         )

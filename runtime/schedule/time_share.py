@@ -49,7 +49,7 @@ class TimeShare:
     @property
     def used_share(self) -> float | None:
         """What side calls took of the last seconds in which they and a chat ran; None before the first."""
-        return self._window_side_s / self._window_s if self._window_s > 0.0 else None
+        return max(0.0, self._window_side_s / self._window_s) if self._window_s > 0.0 else None
 
     def note(self, num_chat_rows: int, num_side_rows: int, is_decode: bool, is_contended: bool, seconds: float) -> None:
         """A step took `seconds` while a chat ran; `is_contended` if side calls did too."""
@@ -79,4 +79,5 @@ class TimeShare:
         is_disturbed = num_side_rows > 0 or self._num_since_side < _DISTURBED_STEPS
         if not is_decode or not is_disturbed or num_chat_rows not in self._solo_s:
             return 0.0
-        return max(0.0, seconds - self._solo_s[num_chat_rows])
+        # Below zero, too, where a step was faster than usual: noise is not to add up.
+        return seconds - self._solo_s[num_chat_rows]

@@ -201,6 +201,14 @@ def test_benches_of_the_runtime_run_in_a_process_of_their_own(
         assert all(arm["hit_rate"] == pytest.approx(0.5, abs=0.01) for arm in report["arms"])
 
 
+def test_the_bench_of_side_calls_prints_what_each_side_gets(capsys: pytest.CaptureFixture[str]) -> None:
+    times = ["--seconds", "1", "--seconds-alone", "0.5", "--trace-tokens", "100", "--prompt-tokens", "20"]
+    assert main(["bench", "side-calls", "--tiny", "--layers", "4", "--bench-slots", "48", *times]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 8
+    assert all(any(character.isdigit() for character in line) for line in lines[:-1])
+
+
 def test_what_a_bench_refuses_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "overlap", "--misses", "many"]) == 1
     assert len(capsys.readouterr().err.strip().splitlines()) == 1
