@@ -30,6 +30,7 @@ from runtime.downloads.part_file import NO_ROOM
 from runtime.downloads.places import ModelPlaces, size_on_disk
 from runtime.downloads.progress_file import end_progress, progress_elsewhere, tell_progress
 from runtime.downloads.retry import Retry, RetryLoop, StoppedError
+from runtime.downloads.room import lack_of_room
 from runtime.downloads.selection import needed_files, select_by_index
 from runtime.downloads.transfer import Transfer
 from runtime.errors import DiskFullError, DownloadError
@@ -130,7 +131,7 @@ class Download:
         if index and not manifest.skipped:
             fetched_bytes += yield from self._transfer(replace(manifest, files=index), stop)
             manifest = select_by_index(manifest, self.places.staging)
-            manifest.write(self.places.staging)
+            self._write(manifest)
         present = sum(self._staged_bytes(file) for file in manifest.files)
         yield RepositoryListed(manifest.repo_id, manifest.commit, len(manifest.files), manifest.total_bytes, present)
         fetched_bytes += yield from self._transfer(manifest, stop)
@@ -156,7 +157,7 @@ class Download:
         manifest = Manifest(self.places.repo_id, self.revision, listing.commit, listing.licence, files)
         manifest.check_integrity()
         self._keep_only(manifest)
-        manifest.write(self.places.staging)
+        self._write(manifest)
         return manifest
 
     def _transfer(self, manifest: Manifest, stop: Event) -> Generator[DownloadEvent, None, int]:
@@ -194,7 +195,7 @@ class Download:
     def _forget_manifest(self) -> None:
         manifest = _read_staged(self.places.staging)
         if manifest is not None:
-            replace(manifest, revision="(stale)").write(self.places.staging)
+            self._write(replace(manifest, revision="(stale)"))
 
     def _finish(self, manifest: Manifest) -> None:
         """All files are here and their hashes were right."""
@@ -204,11 +205,21 @@ class Download:
             raise DownloadError(f"{places.repo_id}: {misfits[0]} changed on the disk meanwhile; pull again")
         for leftover in [path for path in places.staging.iterdir() if path.suffix in (".part", ".etag", ".new")]:
             leftover.unlink()
-        manifest.write(places.staging)
+        self._write(manifest)
         if places.folder.exists():
             os.replace(places.folder, places.replaced)
         os.replace(places.staging, places.folder)
         shutil.rmtree(places.replaced, ignore_errors=True)
+
+    def _write(self, manifest: Manifest) -> None:
+        """Into the staging folder. Raises DiskFullError with all that is still to come."""
+        try:
+            manifest.write(self.places.staging)
+        except OSError as error:
+            if error.errno not in NO_ROOM:
+                raise
+            missing = sum(file.num_bytes - self._staged_bytes(file) for file in manifest.files)
+            raise lack_of_room(manifest.repo_id, self.places.models_dir, missing) from None
 
     def _finish_replacing(self) -> None:
         """A process that died while it replaced a finished folder left it beside; it is taken back."""

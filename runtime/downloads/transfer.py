@@ -4,7 +4,6 @@ Owns the threads. They end before the iterator does, however it ends.
 """
 
 import queue
-import shutil
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -19,7 +18,8 @@ from runtime.downloads.manifest import Manifest, RemoteFile
 from runtime.downloads.meter import TransferMeter
 from runtime.downloads.part_file import NoRoomError, part_bytes
 from runtime.downloads.retry import StoppedError
-from runtime.errors import DiskFullError, DownloadError
+from runtime.downloads.room import free_bytes, lack_of_room
+from runtime.errors import DiskFullError
 
 _TICK_S = 0.25
 """Between two reports of progress, and looks at the disk."""
@@ -117,20 +117,8 @@ class Transfer:
             raise self._failure
 
     def _refuse_lack_of_room(self, slack_bytes: int) -> None:
-        if self._free_bytes() + slack_bytes < self.meter.missing_bytes:
+        if free_bytes(self._folder) + slack_bytes < self.meter.missing_bytes:
             raise self._disk_full()
 
     def _disk_full(self) -> DiskFullError:
-        needed, free = self.meter.missing_bytes, self._free_bytes()
-        missing = max(1, needed - free)
-        return DiskFullError(
-            f"{self._manifest.repo_id}: the disk of {self._folder.parent.parent} lacks {missing} bytes "
-            f"({needed} to fetch, {free} free); free them and pull again, what was fetched is kept",
-            missing,
-        )
-
-    def _free_bytes(self) -> int:
-        try:
-            return shutil.disk_usage(self._folder).free
-        except OSError as error:
-            raise DownloadError(f"{self._folder}: can't be read ({error.strerror}); check the disk") from None
+        return lack_of_room(self._manifest.repo_id, self._folder.parent.parent, self.meter.missing_bytes)
