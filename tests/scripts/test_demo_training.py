@@ -55,12 +55,12 @@ def test_a_second_piece_goes_on_from_the_first(tmp_path: Path, rows: np.ndarray)
 def test_a_grown_model_keeps_all_but_the_exchanged_layer() -> None:
     torch.manual_seed(2)
     model = Student(TINY)
-    grown = with_attention(model, (1,))
-    assert grown.arch.layer_types == ("linear_attention", "full_attention", "linear_attention", "full_attention")
-    exchanged = "model.layers.1.linear_attn."
+    grown = with_attention(model, (2,))
+    assert grown.arch.layer_types == ("linear_attention", "linear_attention", "full_attention", "full_attention")
+    exchanged = "model.layers.2.linear_attn."
     kept = {name: tensor for name, tensor in model.state_dict().items() if not name.startswith(exchanged)}
     assert all(torch.equal(tensor, grown.state_dict()[name]) for name, tensor in kept.items())
-    model.model.layers[1].linear_attn.out_proj.weight.zero_()
+    model.model.layers[2].linear_attn.out_proj.weight.zero_()
     tokens = torch.randint(4, 300, (1, 48))
     torch.testing.assert_close(grown.logits(tokens), model.logits(tokens))
 
@@ -75,3 +75,8 @@ def test_what_was_trained_is_read_with_its_own_layers(tmp_path: Path) -> None:
     save_file(state, path, metadata={"layer_types": " ".join(grown.arch.layer_types)})
     with pytest.raises(SystemExit, match=r"self_attn\.q_proj"):
         read_trained(path, TINY)
+
+
+def test_the_layer_with_the_ngram_embedding_stays_a_delta_net() -> None:
+    with pytest.raises(SystemExit, match="n-gram"):
+        with_attention(Student(TINY), (1,))
