@@ -37,6 +37,8 @@ class EngineOptions:
     dense: DenseName = "auto"
     policy: PolicyName = "rule"
     overlap: bool = True
+    steps_ahead: bool = True
+    """On a GPU a decode step is launched before the last one's tokens are handled; off, one follows the other."""
     vram_bytes: int | None = None
     """Limit of what the engine may hold on the device; on CPU it stands in for VRAM so that slots are scarce."""
     ram_bytes: int | None = None

@@ -3,7 +3,8 @@
 import torch
 
 from runtime.execute.harvest import Harvest
-from runtime.execute.sampler import Draws, sample
+from runtime.execute.sampler import Draws, RowDraw, sample
+from runtime.kernels.torch_ops.sampler import pack_options
 from runtime.options import SamplingOptions
 from runtime.protocol import (
     Cancelled,
@@ -39,10 +40,13 @@ class Answer:
         self._timing = RequestTiming(accepted_s)
         self._draws = Draws.of(sampling.seed)
         self._seen_ids: set[int] = set()
+        self._choice = pack_options([sampling])[0]
+        self._has_penalties = sampling.presence_penalty != 0.0 or sampling.repetition_penalty != 1.0
 
     @property
     def is_over(self) -> bool:
-        return self._harvest.is_stopped or len(self.sequence.generated_ids) >= self._max_new_tokens
+        num_known = len(self.sequence.generated_ids) - self.sequence.num_expected
+        return self._harvest.is_stopped or num_known >= self._max_new_tokens
 
     def started(self) -> list[Event]:
         """The prompt's size and how much of it was cached."""
@@ -63,13 +67,28 @@ class Answer:
     def _draw(self, logits: torch.Tensor, now_s: float) -> list[Event]:
         number = self._draws.number(len(self.sequence.generated_ids))
         sampled = sample(logits, [self._sampling], [self._seen_ids], [number])
-        token_id = int(sampled.ids[0])
-        self.sequence.generated_ids.append(token_id)
+        self.sequence.expect()
+        return self.learn(int(sampled.ids[0]), now_s)
+
+    def next_draw(self) -> RowDraw:
+        """How a step that is launched now draws the next token; `expect` it then."""
+        number = self._draws.number(len(self.sequence.generated_ids))
+        return RowDraw(self._choice, number, self._seen_ids if self._has_penalties else ())
+
+    def expect(self) -> None:
+        """A step was launched that draws the next token."""
+        self.sequence.expect()
+
+    def learn(self, token_id: int, now_s: float) -> list[Event]:
+        """Events of the token that was expected. If it ends the answer, no further one is."""
+        self.sequence.learn(token_id)
         self._seen_ids.add(token_id)
         self._timing.generated(now_s)
         events: list[Event] = list(self._harvest.push(token_id))
-        if self.is_over and not self._harvest.is_stopped:
-            events.extend(self._harvest.finish())
+        if self.is_over:
+            self.sequence.forget_expected()
+            if not self._harvest.is_stopped:
+                events.extend(self._harvest.finish())
         return events
 
     def finished(self, stats: EngineStats) -> Finished:

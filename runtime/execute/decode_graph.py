@@ -1,11 +1,14 @@
 """Decode steps of 1 to `max_rows` rows: launched as they are, or captured once per number of rows and replayed.
 
+A step ends with the draw of its tokens, which the next one takes from the device: it can be launched before the host
+has read any of them.
+
 All graphs share one memory pool, since one runs at a time. They hold addresses: whatever moves (slots resized, another
 overlap level, a trace that begins) is followed by a new capture. On a CPU the step is a plain call over the same
 inputs.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -15,7 +18,9 @@ from torch import Tensor
 from runtime.cache.page_pool import PagePool
 from runtime.cache.state_pool import StatePool
 from runtime.execute.decode_inputs import DecodeInputs
+from runtime.execute.device_draws import DeviceDraws, LaunchedStep
 from runtime.execute.overlap import OverlapLevel
+from runtime.execute.sampler import RowDraw
 from runtime.execute.streams import DecodeStreams, StreamBranches
 from runtime.experts.branches import Branches, SerialBranches
 from runtime.experts.device_routed import DeviceExperts
@@ -66,6 +71,7 @@ class DecodeSteps:
         assert streams is not None or level == "off", "overlap needs streams"
         self._decoder, self._pages, self._states, self._experts = decoder, pages, states, experts
         self._inputs, self._streams, self._captures = inputs, streams, captures
+        self._draws = DeviceDraws(states.num_rows, decoder.spec.vocab_size, inputs.max_rows, states.last_ids.device)
         self.level = level
         self._steps: dict[int, DecodeStep] = {}
         self._graph_pool: Any = None
@@ -100,6 +106,30 @@ class DecodeSteps:
             self._experts.routing = None
         self.build(warms_up=False)
 
+    @property
+    def reason_to_wait(self) -> str:
+        """Why a step can't be launched before the last one was read; empty where it can."""
+        if self._decoder.fetches_ngram_rows:
+            return "the n-gram table is mapped from its file, and its rows are read for a token that the host knows"
+        if not self._experts.store.records_stay:
+            return "experts are read from the disk, for which the host waits in every layer"
+        if self._experts.recorder is not None:
+            return "a trace is recorded, for which every step's routing is read"
+        return ""
+
+    def begin(self, plan: StepPlan, draws: Sequence[RowDraw]) -> LaunchedStep:
+        """Launch a planned decode step and return at once: `draws` say how each row's next token is drawn.
+
+        A row whose token is `UNKNOWN_ID` gets the one that the last step with its state row drew.
+        """
+        assert not self.reason_to_wait, self.reason_to_wait
+        num_rows = len(plan.segments)
+        with self._on_compute_stream():
+            self._inputs.fill(plan, draws)
+            self._draws.begin(plan, draws)
+            self.launch(num_rows)
+            return self._draws.read(num_rows, self._experts.cache.note_step)
+
     def run(self, plan: StepPlan) -> Tensor:
         """Logits fp32 [rows, vocab] of a planned decode step; they stay valid until the next step. Waits for it."""
         with self._on_compute_stream():
@@ -127,8 +157,10 @@ class DecodeSteps:
     @torch.inference_mode()
     def _launch(self, num_rows: int, branches: Branches) -> Tensor:
         self._experts.begin_step()
-        rows = self._inputs.rows(num_rows)
-        return self._decoder.decode(rows, self._pages, self._states, self._experts, branches)
+        rows = self._draws.fed(self._inputs.rows(num_rows))
+        logits = self._decoder.decode(rows, self._pages, self._states, self._experts, branches)
+        self._draws.draw(logits, self._inputs.draws(num_rows), rows.state_rows, self._experts.cache.state.counters)
+        return logits
 
     def _on_compute_stream(self) -> "torch.cuda.StreamContext | nullcontext[None]":
         return nullcontext() if self._streams is None else torch.cuda.stream(self._streams.compute)

@@ -1,17 +1,31 @@
 """The inputs of a decode step at fixed addresses, and the only file that fills them, from staging memory.
 
-One block of int64 per step: token ids, positions, state rows, then the page table. It goes to the device in one copy on
-the compute stream. Two staging blocks take turns, each reused only once its copy has ended.
+One block of int64 per step: token ids, positions, state rows, what the sampler needs, then the page table. It goes to
+the device in one copy on the compute stream. Two staging blocks take turns, each reused only once its copy has ended.
 """
+
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from runtime.execute.sampler import RowDraw
+from runtime.kernels.torch_ops.sampler import NUM_CHOICES, pack_options
 from runtime.layers.step import DecodeRows
+from runtime.options import SamplingOptions
 from runtime.schedule.step_plan import StepPlan
 from runtime.spec import PAGE_TOKENS
 
 _NUM_STAGING = 2
+
+
+@dataclass(frozen=True)
+class DrawInputs:
+    """How the rows' next tokens are drawn: choices fp64 [R, 6] of `pack_options`, uniforms fp64 [R]."""
+
+    choices: Tensor
+    uniforms: Tensor
 
 
 class DecodeInputs:
@@ -21,18 +35,28 @@ class DecodeInputs:
         self.max_rows = max_rows
         self._num_pages = -(-context_tokens // PAGE_TOKENS)
         self._is_cuda = device.type == "cuda"
-        width = max_rows * (3 + self._num_pages)
+        width = max_rows * (4 + NUM_CHOICES + self._num_pages)
         self._block = torch.zeros(width, dtype=torch.int64, device=device)
         self._staging = [torch.zeros(width, dtype=torch.int64, pin_memory=self._is_cuda) for _ in range(_NUM_STAGING)]
         self._copied: list[torch.cuda.Event | None] = [None] * _NUM_STAGING
         self._turn = 0
+        self._greedy = RowDraw(pack_options([SamplingOptions()])[0], 0.0)
+        for block in (self._block, *self._staging):
+            self._draw_views(block, max_rows).choices.copy_(self._greedy.choice)
 
     def rows(self, num_rows: int) -> DecodeRows:
         """The first rows, as a step of so many reads them: views of the block."""
         return self._views(self._block, num_rows)
 
-    def fill(self, plan: StepPlan) -> None:
-        """Put a planned decode step's ids where the step reads them, on the current stream."""
+    def draws(self, num_rows: int) -> DrawInputs:
+        """The same of the sampler's inputs."""
+        return self._draw_views(self._block, num_rows)
+
+    def fill(self, plan: StepPlan, draws: Sequence[RowDraw] = ()) -> None:
+        """Put a planned decode step's ids where the step reads them, on the current stream.
+
+        Without `draws` the step draws greedily, and nobody needs what it draws.
+        """
         num_rows = len(plan.segments)
         assert num_rows <= self.max_rows, f"{num_rows} rows planned, inputs hold {self.max_rows}"
         self._turn = (self._turn + 1) % _NUM_STAGING
@@ -48,6 +72,10 @@ class DecodeInputs:
             views.positions[row] = segment.start
             views.state_rows[row] = segment.state_row
             views.page_table[row, : len(segment.page_ids)] = torch.tensor(segment.page_ids, dtype=torch.int64)
+        drawn = self._draw_views(self._staging[self._turn], num_rows)
+        for row, draw in enumerate(draws or [self._greedy] * num_rows):
+            drawn.choices[row] = draw.choice
+            drawn.uniforms[row] = draw.number
         self._block.copy_(self._staging[self._turn], non_blocking=True)
         if self._is_cuda:
             event = self._copied[self._turn] = torch.cuda.Event()
@@ -74,7 +102,14 @@ class DecodeInputs:
 
     def _views(self, block: Tensor, num_rows: int) -> DecodeRows:
         """Each part has room for `max_rows`, so that a row lies at one address whatever the number of rows."""
-        size = self.max_rows
-        token_ids, positions, state_rows, pages = block.split((size, size, size, size * self._num_pages))
-        table = pages.view(size, self._num_pages)
+        token_ids, positions, state_rows, _, _, pages = self._parts(block)
+        table = pages.view(self.max_rows, self._num_pages)
         return DecodeRows(token_ids[:num_rows], positions[:num_rows], table[:num_rows], state_rows[:num_rows])
+
+    def _draw_views(self, block: Tensor, num_rows: int) -> DrawInputs:
+        _, _, _, uniforms, choices, _ = (part.view(torch.float64) for part in self._parts(block))
+        return DrawInputs(choices.view(self.max_rows, NUM_CHOICES)[:num_rows], uniforms[:num_rows])
+
+    def _parts(self, block: Tensor) -> tuple[Tensor, ...]:
+        size = self.max_rows
+        return block.split((size, size, size, size, size * NUM_CHOICES, size * self._num_pages))

@@ -6,12 +6,15 @@ Owns the set of accepted requests and the promise that each ends in exactly one 
 import logging
 import time
 from collections.abc import Callable
+from functools import partial
 
 import torch
 
 from runtime.errors import EngineError, HotslotError, RequestError
+from runtime.execute import flight
 from runtime.execute.counting import TokenCounting
 from runtime.execute.failures import failure, one_line
+from runtime.execute.flight import Flight
 from runtime.execute.load import LoadedModel, load_model
 from runtime.execute.opened_model import OpenModel, open_folder
 from runtime.execute.placement import Placement
@@ -42,6 +45,9 @@ _logger = logging.getLogger("hotslot.engine")
 class Engine:
     """One model and the requests it works on. `step` computes at most one chunk or one token of each.
 
+    Where the device draws the tokens, a step launches the next decode step first and then handles the tokens of the
+    last one, while the device is busy.
+
     `send` is called from a thread of its own, too, for tokens that are counted while something runs.
     """
 
@@ -57,6 +63,9 @@ class Engine:
         self._base_bytes = resident_bytes(), library_bytes()
         self._model: LoadedModel | None = None
         self._work: dict[str, Work] = {}
+        self._flight: Flight | None = None
+        self._landed_s = 0.0
+        self._said_reason = ""
         self._stats_sent_s = 0.0
         self._counting = TokenCounting(send)
 
@@ -72,7 +81,9 @@ class Engine:
     @property
     def is_idle(self) -> bool:
         """No step is left to run, and nothing that is done while none runs."""
-        return self._model is None or (self._model.scheduler.is_idle and not self._model.warm_start.has_work)
+        if self._model is None:
+            return True
+        return self._flight is None and self._model.scheduler.is_idle and not self._model.warm_start.has_work
 
     def handle(self, command: Command) -> None:
         """Act on one command. Never raises: what goes wrong becomes the command's last event."""
@@ -93,7 +104,7 @@ class Engine:
         model = self._model
         if model is None or self.is_idle:
             return
-        if model.scheduler.is_idle:
+        if model.scheduler.is_idle and self._flight is None:
             model.warm_start.work()
         else:
             self._run_step(model)
@@ -125,8 +136,10 @@ class Engine:
         elif isinstance(command, CountTokens):
             self._counting.answer(model.admission, command, can_wait=model.scheduler.is_idle)
         elif isinstance(command, StartTrace):
+            self._land(model)
             self._send(model.tracing.start(command))
         elif isinstance(command, StopTrace):
+            self._land(model)
             self._send(model.tracing.stop(command))
         elif command.request_id in self._work:
             raise RequestError(f"Request {command.request_id} is running already.")
@@ -165,23 +178,75 @@ class Engine:
     # ---- steps
 
     def _run_step(self, model: LoadedModel) -> None:
-        started_s = time.monotonic()
         plan: StepPlan | None = None
         try:
+            can_fly = not self._reason_to_wait(model)
+            if not can_fly or model.scheduler.may_admit:
+                self._land(model)
             for sequence in model.scheduler.admit():
                 self._send_all(self._work[sequence.sequence_id].started())
             plan = model.scheduler.plan()
-            if plan is None:
-                return
-            if not plan.is_decode:
-                model.warm_start.fill_batch()
-            logits = model.forward.run(plan)
-            model.scheduler.complete(plan)
+            if plan is None or not plan.is_decode:
+                self._land(model)
+            if plan is not None and plan.is_decode and can_fly:
+                self._launch(model, plan)
+            elif plan is not None:
+                self._compute(model, plan)
         except Exception as error:
             _logger.exception("a step failed")
+            # What was in flight can't be read any more.
+            plan, self._flight = None if self._flight is not None else plan, None
             self._abandon(model, plan, one_line("The engine could not compute this answer", error))
-            return
-        num_wanted = self._take(model, plan, logits, started_s)
+
+    def _reason_to_wait(self, model: LoadedModel) -> str:
+        """Why no step is launched ahead now; said in the log when it changes."""
+        reason = flight.reason_to_wait(model.forward, self._work.values(), model.options.steps_ahead)
+        if reason and reason != self._said_reason:
+            self._said_reason = reason
+            _logger.info("decode steps run in turn: %s", reason)
+        return reason
+
+    def _compute(self, model: LoadedModel, plan: StepPlan) -> None:
+        """Run a step and hand its logits to the requests."""
+        started_s = time.monotonic()
+        if not plan.is_decode:
+            model.warm_start.fill_batch()
+        logits = model.forward.run(plan)
+        model.scheduler.complete(plan)
+        self._account(model, plan, self._take(model, plan, logits, started_s), started_s)
+
+    def _launch(self, model: LoadedModel, plan: StepPlan) -> None:
+        """Launch a decode step, then read the one before it."""
+        answers = [self._work[segment.sequence_id] for segment in plan.segments]
+        launched = flight.launch(model.forward, plan, answers, time.monotonic())
+        model.scheduler.complete(plan)
+        for answer in launched.answers:
+            answer.expect()
+        before, self._flight = self._flight, launched
+        if before is not None:
+            self._read(model, before)
+
+    def _land(self, model: LoadedModel) -> None:
+        """Read the step that is in flight, if one is."""
+        landing, self._flight = self._flight, None
+        if landing is not None:
+            self._read(model, landing)
+
+    def _read(self, model: LoadedModel, landing: Flight) -> None:
+        """Wait for a launched step and hand its tokens to the answers that still want them."""
+        token_ids = landing.step.wait()
+        num_wanted = 0
+        counts_chats = not all(segment.is_side_call for segment in landing.plan.segments)
+        for segment, answer, token_id in zip(landing.plan.segments, landing.answers, token_ids, strict=True):
+            if self._work.get(segment.sequence_id) is not answer:
+                continue
+            num_wanted += not (counts_chats and segment.is_side_call)
+            self._hand_over(model, answer, partial(answer.learn, token_id, time.monotonic()))
+        started_s, self._landed_s = max(landing.started_s, self._landed_s), time.monotonic()
+        self._account(model, landing.plan, num_wanted, started_s)
+
+    def _account(self, model: LoadedModel, plan: StepPlan, num_wanted: int, started_s: float) -> None:
+        """A step, its events included, has ended."""
         now_s = time.monotonic()
         model.scheduler.note_duration(plan, now_s - started_s)
         model.meter.add(now_s, now_s - started_s, num_wanted, plan.is_decode, plan.holds_up_chat)
@@ -204,13 +269,17 @@ class Engine:
             if not (counts_chats and segment.is_side_call):
                 num_wanted += len(segment.token_ids)
             now_s = time.monotonic()
-            try:
-                self._send_all(work.take(segment, rows, now_s - started_s, now_s))
-                if work.is_over:
-                    self._finish(model, work)
-            except Exception as error:
-                self._fail(model, work, failure(segment.sequence_id, "This answer failed", error))
+            self._hand_over(model, work, partial(work.take, segment, rows, now_s - started_s, now_s))
         return num_wanted
+
+    def _hand_over(self, model: LoadedModel, work: Work, take: Callable[[], list[Event]]) -> None:
+        """Send what a request makes of its part of a step; it may be over then, or fail."""
+        try:
+            self._send_all(take())
+            if work.is_over:
+                self._finish(model, work)
+        except Exception as error:
+            self._fail(model, work, failure(work.sequence.sequence_id, "This answer failed", error))
 
     def _finish(self, model: LoadedModel, work: Work) -> None:
         event = work.finished(model.stats())

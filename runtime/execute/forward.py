@@ -1,8 +1,8 @@
 """Runs one planned step: cache moves, then the decoder over all segments. Decides nothing."""
 
 import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 
 import torch
 
@@ -10,6 +10,8 @@ from runtime.cache.page_pool import PagePool
 from runtime.cache.sequence_cache import CacheMoves
 from runtime.cache.state_pool import StatePool
 from runtime.execute.decode_graph import DecodeSteps
+from runtime.execute.device_draws import LaunchedStep
+from runtime.execute.sampler import RowDraw
 from runtime.execute.step_inputs import build_step_inputs
 from runtime.execute.streams import DecodeStreams
 from runtime.execute.threads import ThreadPlan
@@ -51,6 +53,23 @@ class Forward:
         # Everything runs on decode's compute stream: moves, chunks and steps follow each other.
         with self.between_steps():
             return self._run(plan)
+
+    @property
+    def reason_to_wait(self) -> str:
+        """Why decode steps can't be launched one ahead; empty where they can."""
+        if self._decode_steps is None:
+            return "tokens are drawn on the host"
+        return self._decode_steps.reason_to_wait
+
+    @torch.inference_mode()
+    def launch(self, plan: StepPlan, draws: Sequence[RowDraw]) -> LaunchedStep:
+        """Launch a planned decode step, which draws each row's next token itself. Doesn't wait for the device."""
+        assert self._decode_steps is not None, self.reason_to_wait
+        self._use_threads(self._threads.of_step(plan.num_tokens))
+        with nullcontext() if self._streams is None else torch.cuda.stream(self._streams.compute):
+            for moves in plan.moves:
+                self._move(moves)
+            return self._decode_steps.begin(plan, draws)
 
     @contextmanager
     def between_steps(self) -> Iterator[None]:

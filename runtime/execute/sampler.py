@@ -49,6 +49,17 @@ class Draws:
         return float((mixed >> 11) * 2.0**-53)
 
 
+@dataclass(frozen=True)
+class RowDraw:
+    """What the device needs to draw one row's token by itself."""
+
+    choice: Tensor
+    """fp64 [6], of `pack_options`."""
+    number: float
+    generated: Collection[int] = ()
+    """For penalties: what was generated so far, where the host knows all of it; none where there are no penalties."""
+
+
 def sample(
     logits: Tensor,
     params: Sequence[SamplingOptions],

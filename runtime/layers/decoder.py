@@ -154,6 +154,11 @@ class Decoder:
             stream.inject(layer.moe_residual, output, inject)
         return self._head_logits(stream.mix(self._final_mixer)[0])
 
+    @property
+    def fetches_ngram_rows(self) -> bool:
+        """`fetch_ngram_rows` must be called before every decode step."""
+        return self._fetches_ngram_rows and self.spec.ngram is not None
+
     def keep_ngram_rows(self, max_rows: int) -> None:
         """Decode steps read n-gram rows that `fetch_ngram_rows` brings before each: for tables that stay in a file."""
         for layer in self.layers:
@@ -163,7 +168,7 @@ class Decoder:
 
     def fetch_ngram_rows(self, rows: DecodeRows, states: StatePool) -> None:
         """Bring what the step over `rows` will read of mapped n-gram tables; waits for the device and the file."""
-        if not self._fetches_ngram_rows or self.spec.ngram is None:
+        if not self.fetches_ngram_rows or self.spec.ngram is None:
             return
         history = states.last_ids.index_select(0, rows.state_rows).cpu()
         contexts = context_rows(

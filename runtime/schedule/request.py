@@ -6,6 +6,8 @@ from typing import Literal
 from runtime.protocol import RequestKind
 from runtime.spec import PAGE_TOKENS
 
+UNKNOWN_ID = -1
+"""A token that a step draws which was not read yet: the device knows it, the host does not."""
 Phase = Literal["waiting", "prefill", "decode", "closing", "ended"]
 
 
@@ -31,6 +33,8 @@ class Sequence:
     max_new_tokens: int | None = None
     """Most tokens it may generate; None: as many as there are pages for."""
     generated_ids: list[int] = field(default_factory=list)
+    num_expected: int = 0
+    """Of the generated tokens, the last ones: steps that were launched draw them, until they are read `UNKNOWN_ID`."""
     num_cached: int = 0
     num_computed: int = 0
     phase: Phase = "waiting"
@@ -46,6 +50,29 @@ class Sequence:
     @property
     def num_tokens(self) -> int:
         return len(self.prompt_ids) + len(self.generated_ids)
+
+    @property
+    def is_spent(self) -> bool:
+        """The token that is expected is the last it may generate."""
+        is_full = self.max_new_tokens is not None and len(self.generated_ids) >= self.max_new_tokens
+        return self.num_expected > 0 and is_full
+
+    def expect(self) -> None:
+        """A step was launched that draws one more token."""
+        self.generated_ids.append(UNKNOWN_ID)
+        self.num_expected += 1
+
+    def learn(self, token_id: int) -> None:
+        """The first token that is expected."""
+        assert self.num_expected, "no token is expected"
+        self.generated_ids[-self.num_expected] = token_id
+        self.num_expected -= 1
+
+    def forget_expected(self) -> None:
+        """Whatever steps draw is not wanted: the sequence ends with what is known."""
+        if self.num_expected:
+            del self.generated_ids[-self.num_expected :]
+            self.num_expected = 0
 
     def num_needed_pages(self, num_pages: int) -> int:
         """Pages it may hold in the end, where there are `num_pages` in all."""

@@ -11,7 +11,7 @@ from itertools import pairwise
 from runtime.cache.sequence_cache import CacheMoves, SequenceCache
 from runtime.errors import RequestError
 from runtime.schedule.chunk_size import ChunkSize
-from runtime.schedule.request import Sequence
+from runtime.schedule.request import UNKNOWN_ID, Sequence
 from runtime.schedule.room import Room
 from runtime.schedule.step_plan import PlannedSegment, StepPlan
 from runtime.schedule.time_share import TimeShare
@@ -78,6 +78,11 @@ class Scheduler:
         """Running sequences, chats first, each kind by its start."""
         return sorted(self._running.values(), key=lambda sequence: sequence.is_side_call)
 
+    @property
+    def may_admit(self) -> bool:
+        """`admit` may start or pause something, whose tokens must be known then."""
+        return self._may_have_room and bool(self._waiting)
+
     def submit(self, sequence: Sequence) -> None:
         """Queue a sequence. Raises RequestError for one that could not run alone either."""
         if not self._room.can_ever_hold(sequence):
@@ -121,6 +126,7 @@ class Scheduler:
         return False
 
     def _start(self, sequence: Sequence) -> None:
+        assert not sequence.num_expected, "a sequence starts with a token that nobody knows"
         tokens = sequence.tokens(0, sequence.num_tokens)
         num_cached, moves = self._cache.open(sequence.sequence_id, tokens, can_reuse=not sequence.is_scored)
         sequence.num_cached = min(num_cached, len(sequence.prompt_ids))
@@ -145,7 +151,7 @@ class Scheduler:
     def plan(self) -> StepPlan | None:
         """The next step: a prefill or closing chunk of one sequence, or one token of each that decodes in it.
 
-        None where nothing runs.
+        None where nothing runs, or all that could wait for tokens that are expected.
         """
         if not self._running:
             return None
@@ -153,8 +159,10 @@ class Scheduler:
         runnable = [
             sequence
             for index, sequence in enumerate(running)
-            if self._room.can_step(running, index, self._next_span(sequence))
+            if not sequence.is_spent and self._room.can_step(running, index, self._next_span(sequence))
         ]
+        if not runnable and any(sequence.is_spent for sequence in running):
+            return None
         assert runnable, "every running sequence waits for pages of another"
         turn = self._turns.choose(runnable)
         segments = self._chunk_segments(turn.sequences[0]) if turn.is_chunk else self._token_segments(turn)
@@ -247,12 +255,14 @@ class Scheduler:
     def finish(self, sequence_id: str) -> None:
         """The answer is complete or cancelled: save what is computed of a chat, and compute its last token first.
 
-        A sequence that still waits just leaves the queue.
+        A sequence that still waits just leaves the queue. What a launched step draws for it is forgotten: that step
+        computes its last token.
         """
         sequence = self._running.get(sequence_id)
         if sequence is None:
             self.drop(sequence_id)
             return
+        sequence.forget_expected()
         has_uncomputed_answer = sequence.phase == "decode" and sequence.num_computed < sequence.num_tokens
         if has_uncomputed_answer and not sequence.is_side_call:
             sequence.phase = "closing"
@@ -302,6 +312,7 @@ class Scheduler:
 
     def _save(self, sequence: Sequence) -> None:
         computed = sequence.tokens(0, sequence.num_computed)
+        assert UNKNOWN_ID not in computed[len(sequence.prompt_ids) :], "a prefix with a token that nobody knows"
         self._pending_moves.append(self._cache.save(sequence.sequence_id, computed))
 
     def _take_moves(self) -> tuple[CacheMoves, ...]:

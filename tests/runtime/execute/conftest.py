@@ -7,6 +7,8 @@ import torch
 
 from runtime.options import EngineOptions
 from tests.support.engine_driver import DEMO_FOLDER, EngineDriver
+from tests.support.tiny_models import random_model, save_plain, tiny_config
+from tests.support.tiny_tokenizer import write_tokenizer
 
 
 @pytest.fixture(scope="session")
@@ -18,6 +20,17 @@ def demo_folder() -> Path:
 @pytest.fixture(autouse=True, scope="session")
 def one_thread() -> None:
     torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def tiny_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model of a few thousand weights that chats."""
+    folder = tmp_path_factory.mktemp("tiny")
+    config = tiny_config(vocab_size=480, num_hidden_layers=2, ple_layer_ids=[1], hidden_size=32, layer_types=[
+        "linear_attention", "indexed_attention"])  # fmt: skip
+    save_plain(random_model(config), folder)
+    write_tokenizer(folder)
+    return folder
 
 
 @pytest.fixture(scope="module")

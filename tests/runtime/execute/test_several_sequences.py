@@ -29,8 +29,6 @@ from tests.support.sequences import (
     most_rows,
     settled_plans,
 )
-from tests.support.tiny_models import random_model, save_plain, tiny_config
-from tests.support.tiny_tokenizer import write_tokenizer
 
 LONG_PROMPT = " ".join(f"item {number}" for number in range(90))
 Logits = dict[str, list[torch.Tensor]]
@@ -128,14 +126,9 @@ def test_a_paused_side_call_ends_with_the_text_it_would_have_had(demo_folder: Pa
 
 
 @pytest.fixture(scope="module")
-def tiny_driver(tmp_path_factory: pytest.TempPathFactory) -> EngineDriver:
-    """A model of a few thousand weights that chats, with little room: 10 pages beyond a full context."""
-    folder = tmp_path_factory.mktemp("tiny")
-    config = tiny_config(vocab_size=480, num_hidden_layers=2, ple_layer_ids=[1], hidden_size=32, layer_types=[
-        "linear_attention", "indexed_attention"])  # fmt: skip
-    save_plain(random_model(config), folder)
-    write_tokenizer(folder)
-    return EngineDriver(EngineOptions(folder, num_threads=1, context_tokens=512, chunk_tokens=64))
+def tiny_driver(tiny_folder: Path) -> EngineDriver:
+    """With little room: 10 pages beyond a full context."""
+    return EngineDriver(EngineOptions(tiny_folder, num_threads=1, context_tokens=512, chunk_tokens=64))
 
 
 @pytest.mark.parametrize(
