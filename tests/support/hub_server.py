@@ -62,6 +62,8 @@ class Repository:
     listing_retry_after: str = ""
     tree_page: int = 1000
     needs_token: str = ""
+    is_on_xet: bool = False
+    """Answers name a content-addressed store beside the file, as the Hub's do."""
 
 
 @dataclass(frozen=True)
@@ -201,6 +203,8 @@ class _Handler(BaseHTTPRequestHandler):
             entry: dict[str, Any] = {"type": "file", "path": name, "size": len(data), "oid": git_sha1(data)}
             if name not in repository.small:
                 entry["lfs"] = {"oid": hashlib.sha256(data).hexdigest(), "size": len(data), "pointerSize": 134}
+                if repository.is_on_xet:
+                    entry["xetHash"] = hashlib.sha256(data).hexdigest()
             entries.append(entry)
         headers = {}
         if first + repository.tree_page < len(names):
@@ -229,9 +233,13 @@ class _Handler(BaseHTTPRequestHandler):
             return self.end_headers()
         if fault.serves is not None and number < fault.serves_times:
             data = fault.serves
-        return self._body(data, replace(fault, redirect_to=""), number)
+        xet: dict[str, str] = {}
+        if repository.is_on_xet:
+            token_url = f"{self.hub.endpoint}/api/models/{repo_id}/xet-read-token/{commit}"
+            xet = {"X-Xet-Hash": hashlib.sha256(data).hexdigest(), "Link": f'<{token_url}>; rel="xet-auth"'}
+        return self._body(data, replace(fault, redirect_to=""), number, xet)
 
-    def _body(self, data: bytes, fault: Fault, number: int) -> None:
+    def _body(self, data: bytes, fault: Fault, number: int, headers: dict[str, str]) -> None:
         etag = f'"{hashlib.sha256(data).hexdigest()[:32]}{number if fault.changes_etag else ""}"'
         asked, start = self.headers.get("range"), 0
         if_range = self.headers.get("if-range")
@@ -246,6 +254,8 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header("Content-Range", f"bytes {start}-{len(data) - 1}/{len(data)}")
         self.send_header("ETag", etag)
         self.send_header("Accept-Ranges", "bytes")
+        for key, text in headers.items():
+            self.send_header(key, text)
         self.send_header("Content-Length", str(max(0, len(data) - start + fault.wrong_length)))
         self.end_headers()
         body = data[start : start + fault.cut_every] if fault.cut_every else data[start:]

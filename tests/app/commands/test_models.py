@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -136,6 +137,116 @@ def test_interrupt_keeps_what_is_there(environment: dict[str, str], hub: HubServ
     hub.on_bytes = lambda: None
     hub.faults["model.safetensors"] = Fault(cut_every=10_000_000)
     assert models("pull", REPO_ID).status == 0
+
+
+def test_two_processes_pull_and_one_fetches(environment: dict[str, str], hub: HubServer, models: Run) -> None:
+    """Started together: whoever comes second shows the other's progress, and both end complete."""
+    total = sum(len(data) for name, data in hub.repositories[REPO_ID].files.items() if name != "everyday.md")
+    gate = threading.Event()
+    hub.faults["model.safetensors"] = Fault(block=gate)
+    variables = {**os.environ, "PYTHONPATH": str(REPO), **environment}
+    command = [sys.executable, "-m", "app", "models", "pull", REPO_ID, "--json"]
+    pulling = [
+        subprocess.Popen(command, env=variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
+    said: list[list[str]] = [[], []]
+
+    def listen(number: int) -> None:
+        for line in pulling[number].stderr or ():
+            said[number].append(line)
+            # The one that fetches is half way and waits for the other to have said so.
+            if line.startswith("another Hotslot downloads it: "):
+                gate.set()
+
+    listeners = [threading.Thread(target=listen, args=(number,)) for number in range(2)]
+    for listener in listeners:
+        listener.start()
+    reports = [json.loads(process.stdout.read()) for process in pulling if process.stdout is not None]
+    for listener in listeners:
+        listener.join(60)
+    assert [process.wait(60) for process in pulling] == [0, 0], said
+    assert [report["state"] for report in reports] == ["complete", "complete"]
+    assert sorted(report["fetched_bytes"] for report in reports) == [0, total]
+    assert hub.sent_bytes == total
+    waited, fetched = sorted(range(2), key=lambda number: int(reports[number]["fetched_bytes"]))
+    assert any(line.startswith("another Hotslot downloads it: ") for line in said[waited])
+    assert not any("another Hotslot" in line for line in said[fetched])
+    assert f"{REPO_ID} at {COMMIT[:8]}:" in "".join(said[fetched])
+    assert models("verify", REPO_ID, "--no-fetch").status == 0
+
+
+def test_a_process_takes_over_from_one_that_was_killed(environment: dict[str, str], hub: HubServer) -> None:
+    """The one that waits goes on where the other was."""
+    hub.on_bytes = lambda: time.sleep(0.004)
+    variables = {**os.environ, "PYTHONPATH": str(REPO), **environment}
+    command = [sys.executable, "-m", "app", "models", "pull", REPO_ID, "--json"]
+    first = subprocess.Popen(command, env=variables, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    while hub.sent_bytes < 2_000_000:
+        time.sleep(0.005)
+    second = subprocess.Popen(command, env=variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert second.stderr is not None
+    while b"another Hotslot downloads it: " not in second.stderr.readline():
+        pass
+    first.kill()
+    first.wait()
+    hub.on_bytes = lambda: None
+    out, _ = second.communicate(timeout=60)
+    report = json.loads(out)
+    assert (second.returncode, report["state"]) == (0, "complete")
+    assert hub.sent_bytes <= 1.02 * report["present_bytes"]
+    assert report["fetched_bytes"] < report["present_bytes"]
+
+
+NO_SOCKETS = """
+import socket, sys
+def refuse(*_, **__):
+    sys.stderr.write("a socket was used\\n")
+    raise SystemExit(99)
+socket.socket.connect = socket.socket.connect_ex = socket.socket.sendto = refuse
+socket.getaddrinfo = socket.gethostbyname = socket.create_connection = refuse
+from app.__main__ import main
+sys.exit(main())
+"""
+
+
+def test_offline_commands_use_no_socket(models: Run, environment: dict[str, str], own_home: Path) -> None:
+    """Under HF_HUB_OFFLINE nothing connects and no name is looked up, whether the model is here or not."""
+
+    def offline(*arguments: str) -> subprocess.CompletedProcess[str]:
+        variables = {**os.environ, "PYTHONPATH": str(REPO), **environment, "HF_HUB_OFFLINE": "1"}
+        command = [sys.executable, "-c", NO_SOCKETS, "models", *arguments]
+        return subprocess.run(command, env=variables, capture_output=True, text=True, timeout=60)
+
+    absent = offline("pull", REPO_ID)
+    assert absent.returncode == 1
+    assert "HF_HUB_OFFLINE" in absent.stderr
+    online = offline_guard_works(environment)
+    assert online.returncode == 99, online.stderr
+    assert models("pull", REPO_ID).status == 0
+    for arguments in (("pull", REPO_ID), ("verify", REPO_ID), ("info", REPO_ID), ("list",)):
+        ended = offline(*arguments)
+        assert ended.returncode == 0, ended.stderr
+    (own_home / "models" / "someone--Demo" / "config.json").unlink()
+    damaged = offline("pull", REPO_ID)
+    assert damaged.returncode == 1
+    assert "is damaged, and the Hub is switched off" in damaged.stderr
+
+
+def offline_guard_works(environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    """The same guard with the Hub switched on: it must bite."""
+    variables = {**os.environ, "PYTHONPATH": str(REPO), **environment, "HF_HUB_OFFLINE": "0"}
+    command = [sys.executable, "-c", NO_SOCKETS, "models", "pull", REPO_ID]
+    return subprocess.run(command, env=variables, capture_output=True, text=True, timeout=60)
+
+
+@pytest.mark.parametrize("is_disabled", ["1", "0"])
+def test_xet_is_never_asked(models: Run, hub: HubServer, is_disabled: str) -> None:
+    """A repository that is on Xet comes over plain HTTP, whatever HF_HUB_DISABLE_XET says."""
+    hub.repositories[REPO_ID].is_on_xet = True
+    ended = models("pull", REPO_ID, HF_HUB_DISABLE_XET=is_disabled)
+    assert ended.status == 0, ended.err
+    assert not [request for request in hub.requests if "xet" in request.path]
 
 
 @pytest.mark.parametrize(("vram", "ram"), [(12, 32), (16, 64), (16, 128), (24, 64), (32, 192)])
