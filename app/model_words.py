@@ -126,15 +126,15 @@ def _end_text(state: JobState) -> str:
 
 
 def about_lines(entry: ModelEntry, job: JobState | None, other: DownloadProgressed | None) -> list[str]:
-    """What matters of a model: its shape, the verdict, and what goes on. Lines of any length."""
-    lines = [f"{facts_text(entry) or SHAPE_UNKNOWN} · {licence_text(entry)}", fit_text(entry.fit)]
-    if entry.problem and entry.state == "unusable":
-        lines[1] = f"Can't be used: {entry.problem}"
+    """What matters of a model, the most urgent first: what goes on, the verdict, its shape. Lines of any length."""
+    lines = []
     if job is not None:
         text = job_text(job)
         lines.append(text[:1].upper() + text[1:])
     elif other is not None:
         lines.append(f"Another Hotslot downloads it: {event_text(other)}")
+    lines.append(f"Can't be used: {entry.problem}" if entry.state == "unusable" else fit_text(entry.fit))
+    lines.append(f"{facts_text(entry) or SHAPE_UNKNOWN} · {licence_text(entry)}")
     return lines
 
 

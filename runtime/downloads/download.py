@@ -140,7 +140,6 @@ class Download:
 
     def _manifest(self, stop: Event) -> Generator[DownloadEvent, None, Manifest]:
         """Of the staging folder, so that a download goes on with the commit it began with; else of the Hub now."""
-        self.places.staging.mkdir(parents=True, exist_ok=True)
         staged = _read_staged(self.places.staging)
         if staged is not None and self.revision in (staged.revision, staged.commit) and not self.access.is_offline:
             return staged
@@ -156,6 +155,8 @@ class Download:
         files = needed_files(self.places.repo_id, listing)
         manifest = Manifest(self.places.repo_id, self.revision, listing.commit, listing.licence, files)
         manifest.check_integrity()
+        # Only now: a repository that is not there has begun nothing.
+        self.places.staging.mkdir(parents=True, exist_ok=True)
         self._keep_only(manifest)
         self._write(manifest)
         return manifest

@@ -125,6 +125,7 @@ async def test_failures_are_one_line_and_can_be_tried_again(
     failed = await jobs.wait(REPO_ID)
     assert failed.phase == "failed"
     assert f"There is no repository {REPO_ID}" in failed.note
+    assert entry_of(locations).state == "absent", "nothing was begun"
     hub.repositories[REPO_ID] = repository
     full = namedtuple("full", "total used free")(10**6, 10**6, 1000)
     repository.listing_statuses = [503]

@@ -88,6 +88,9 @@ class ModelShelfControls(ChatBase):
     def job_changed(self, message: JobChanged) -> None:
         self.status.downloads = tuple(self.jobs.running)
         state = message.state
+        if isinstance(self.app.screen, ModelsScreen):
+            # It says so itself.
+            return
         if state.phase in ("failed", "done") and state == self.jobs.states.get(state.repo_id):
             self.say(f"{state.remote.name}: {job_text(state)}", "error" if state.phase == "failed" else "information")
 
