@@ -12,8 +12,13 @@ from runtime.options import EngineOptions, SamplingOptions
 Role = Literal["system", "user", "assistant", "tool"]
 FinishReason = Literal["stop", "length", "tool_calls", "cancelled"]
 LoadPhase = Literal["opening", "dense", "experts", "slots", "warmup"]
-RequestKind = Literal["chat", "side_call"]
-"""A chat goes before side calls; side calls share what `EngineOptions.side_call_share` leaves them beside a chat."""
+RequestKind = Literal["chat", "side_call", "opening"]
+"""A chat goes before side calls; side calls share what `EngineOptions.side_call_share` leaves them beside a chat.
+
+An opening reads ahead what every chat with these system messages and tools begins with, whatever its user says first,
+so that the first message finds it read. It runs as a chat does, and what it answers means nothing: cancel it when a
+chat comes, which then goes on from where it was.
+"""
 
 
 @dataclass(frozen=True)

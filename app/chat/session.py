@@ -6,6 +6,7 @@ Draws nothing, parses nothing and owns no widget: the TUI and the command line b
 import asyncio
 from collections.abc import Sequence
 from contextlib import aclosing
+from dataclasses import replace
 from pathlib import Path
 
 from app.chat.context_window import build_context
@@ -21,6 +22,7 @@ from app.chat.events import (
     TurnEvents,
     UserMessageStored,
 )
+from app.chat.opening import OpeningReader
 from app.chat.recording import store_answer, store_results
 from app.chat.side_calls import SideCalls
 from app.chat.side_jobs import SideJobs
@@ -73,6 +75,8 @@ class ChatSession:
         self._transcript = Transcript(store)
         self._starter = EngineStarter(engine)
         self.side_calls = SideCalls(engine)
+        self.opening = OpeningReader(engine)
+        """Reads ahead after every start of the engine."""
         self.side_jobs = SideJobs(self.side_calls, self._transcript, self._starter)
         self.shorten_result = self.side_jobs.shorten
         self.read_pieces = self.side_jobs.read_pieces
@@ -144,10 +148,6 @@ class ChatSession:
         """
         self._refuse_if_answering()
         await self._transcript.fork(message_id)
-
-    def set_model(self, model_path: Path) -> None:
-        """Use another model folder from the next message on."""
-        self.model_path = model_path
 
     def apply_settings(self, settings: Settings) -> None:
         """Use these from the next message on; what concerns loading restarts the engine then."""
@@ -253,6 +253,7 @@ class ChatSession:
             async with aclosing(self._start_engine(model_path)) as events:
                 async for event in events:
                     yield event
+            self._read_opening()
         except asyncio.CancelledError:
             if not self._is_cancel_asked:
                 raise
@@ -305,6 +306,7 @@ class ChatSession:
 
     async def close(self) -> None:
         """End side calls and the engine."""
+        self.opening.give_way()
         await self.side_calls.close()
         await self.engine.close()
 
@@ -412,19 +414,25 @@ class ChatSession:
                 yield event
 
     def _request(self) -> Generate:
-        loaded = self._starter.loaded
-        assert loaded is not None
         conversation = self.conversation
         assert conversation is not None
+        return replace(self._request_of(self.messages), conversation_id=conversation.id)
+
+    def _request_of(self, branch: Sequence[Message]) -> Generate:
+        loaded = self._starter.loaded
+        assert loaded is not None
         return Generate(
             request_id=new_id(),
-            messages=self._context(self.messages),
+            messages=self._context(branch),
             sampling=self.settings.sampling_options(loaded.default_sampling),
             thinking=self.settings.wants_thinking,
             tools=self._tools,
-            conversation_id=conversation.id,
             switches=self.settings.template_switches,
         )
+
+    def _read_opening(self) -> None:
+        if self._starter.loaded is not None:
+            self.opening.start(self._starter.loaded, self._request_of(()))
 
     def _message(self, message_id: str) -> Message:
         for message in self.messages:
@@ -445,6 +453,7 @@ class ChatSession:
     def _begin_turn(self) -> None:
         self._is_busy = True
         self._is_cancel_asked = False
+        self.opening.give_way()
         self.side_jobs.give_way()
 
     def _refuse_if_busy(self) -> None:

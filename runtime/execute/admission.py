@@ -134,6 +134,8 @@ class Admission:
 
     def _render(self, request: Generate | CountTokens) -> RenderedPrompt:
         _, template = self._chat_parts()
+        if isinstance(request, Generate) and request.kind == "opening":
+            return template.encode_opening(request.messages, request.tools, request.thinking, switches=request.switches)
         if not request.messages:
             raise RequestError("There is no message to answer; write one first.")
         return template.encode(request.messages, request.tools, request.thinking, switches=request.switches)

@@ -26,6 +26,7 @@ from runtime.text.turn_reuse import Place, Reuse, Spans, find_turns, reuse_turn
 
 _NAMED_TOKENS = ("bos_token", "eos_token", "pad_token", "unk_token")
 _PROBE = (ChatMessage("user", "?"),)
+_OTHER_PROBE = (ChatMessage("user", "0"),)
 _NO_SWITCHES = TemplateSwitches()
 
 
@@ -91,6 +92,23 @@ class ChatTemplate:
         history_ids, prompt_ids = self._encode_parts(_parts(history, reuses), prompt)
         num_reused = sum(len(reuse.ids) for reuse in reuses)
         return RenderedPrompt(history_ids + prompt_ids, _ends_in_open_think(spans), len(history_ids), num_reused)
+
+    def encode_opening(
+        self,
+        messages: Sequence[ChatMessage],
+        tools: Sequence[ToolSchema] = (),
+        thinking: bool | None = None,
+        *,
+        switches: TemplateSwitches = _NO_SWITCHES,
+    ) -> RenderedPrompt:
+        """The ids that a chat of these messages and tools has whatever its user says next; there may be none.
+
+        Raises RequestError, in one line, when the template refuses the messages.
+        """
+        chats = [(*messages, *said) for said in (_PROBE, _OTHER_PROBE)]
+        opening = _common_prefix([self._render(chat, tools, thinking, True, switches) for chat in chats])
+        [ids] = self._encode_parts(opening)
+        return RenderedPrompt(ids, False, len(ids), 0)
 
     @cached_property
     def can_think(self) -> bool:

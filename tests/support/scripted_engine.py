@@ -107,6 +107,7 @@ class ScriptedEngine:
         self.context_limit_tokens = context_limit_tokens
         self.on_stats: StatsCallback | None = None
         self.requests: list[Generate] = []
+        self.opening_requests: list[Generate] = []
         self.side_scripts: list[tuple[Step, ...]] = [()]
         self.side_requests: list[Generate] = []
         self.starts: list[EngineOptions] = []
@@ -158,6 +159,10 @@ class ScriptedEngine:
     async def generate(self, request: Generate) -> AsyncGenerator[RequestEvent, None]:
         if not self._is_running:
             raise EngineError("No model is loaded; send a message to load one.")
+        if request.kind == "opening":
+            self.opening_requests.append(request)
+            yield _Player(request, asyncio.Event())._finished()
+            return
         is_side_call = request.kind == "side_call"
         (self.side_requests if is_side_call else self.requests).append(request)
         scripts = self.side_scripts if is_side_call else self.scripts

@@ -1,7 +1,7 @@
 """A turn ends once, loses nothing, and says what went wrong in one line."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
 
 import pytest
@@ -24,7 +24,8 @@ from app.errors import StoreError, TurnInProgressError
 from app.messages import Attachment
 from app.settings import Settings
 from app.store.conversations import Store
-from runtime.errors import BudgetError, RequestError
+from runtime.errors import BudgetError, CheckpointError, RequestError
+from runtime.protocol import Generate, RequestEvent
 from tests.support.scripted_engine import (
     CRASH_MESSAGE,
     HELLO,
@@ -108,9 +109,72 @@ async def test_engine_is_started_once_until_loading_options_change(store: Store)
     session.apply_settings(Settings(policy="lru"))
     await say(session, "three")
     assert [options.policy for options in engine.starts] == ["rule", "lru"]
-    session.set_model(Path("/models/other"))
+    async for _ in session.switch_model(Path("/models/other")):
+        pass
     await say(session, "four")
-    assert engine.starts[-1].model_path == Path("/models/other")
+    assert [options.model_path for options in engine.starts[2:]] == [Path("/models/other")]
+
+
+async def test_a_model_that_is_not_loaded_leaves_the_former(store: Store) -> None:
+    engine = ScriptedEngine()
+    session = session_of(engine, store)
+    await say(session, "one")
+    engine.start_error = CheckpointError("a tensor is missing; download it again")
+    with pytest.raises(CheckpointError):
+        async for _ in session.switch_model(Path("/models/other")):
+            pass
+    engine.start_error = None
+    assert (session.model_path, session.loaded) == (MODEL, None)
+    async for event in session.switch_model(Path("/models/third")):
+        if isinstance(event, EngineStarting):
+            await session.cancel()
+    assert session.model_path == MODEL
+    assert end_of(await say(session, "two")).outcome == "stop"
+    assert engine.starts[-1].model_path == MODEL
+
+
+async def test_what_every_chat_begins_with_is_read_ahead_once(store: Store) -> None:
+    engine = ScriptedEngine()
+    session = session_of(engine, store, Settings(system_prompt="Be brief."))
+    for _ in range(2):
+        async for _ in session.warm_up():
+            pass
+        await session.opening.wait()
+    [opening] = engine.opening_requests
+    assert (opening.kind, opening.sampling.max_tokens) == ("opening", 1)
+    assert [message.content for message in opening.messages] == ["Be brief."]
+    session.apply_settings(Settings(system_prompt="Be long."))
+    async for _ in session.warm_up():
+        pass
+    await session.opening.wait()
+    assert len(engine.opening_requests) == 2
+    await say(session, "hi")
+    assert engine.requests[0].messages[0] == engine.opening_requests[1].messages[0]
+    bare = ScriptedEngine()
+    async for _ in session_of(bare, store).warm_up():
+        pass
+    await asyncio.sleep(0)
+    assert bare.opening_requests == []
+
+
+async def test_reading_ahead_gives_way_to_a_message(store: Store) -> None:
+    class SlowEngine(ScriptedEngine):
+        async def generate(self, request: Generate) -> AsyncGenerator[RequestEvent, None]:
+            if request.kind == "opening":
+                try:
+                    await asyncio.sleep(60)
+                finally:
+                    self.cancelled_ids.append(request.request_id)
+            async for event in super().generate(request):
+                yield event
+
+    engine = SlowEngine()
+    session = session_of(engine, store, Settings(system_prompt="Be brief."))
+    async for _ in session.warm_up():
+        pass
+    await asyncio.sleep(0)
+    assert end_of(await say(session, "hi")).outcome == "stop"
+    assert len(engine.cancelled_ids) == 1
 
 
 async def test_cancel_keeps_the_partial_answer(store: Store) -> None:

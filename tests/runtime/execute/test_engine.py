@@ -102,6 +102,36 @@ def test_a_conversation_computes_only_what_is_new(driver: EngineDriver) -> None:
     assert again.generated_ids == finished.generated_ids
 
 
+@pytest.mark.parametrize("num_steps", [None, 2], ids=["read whole", "cancelled on the way"])
+def test_an_opening_is_read_ahead_and_changes_no_answer(driver: EngineDriver, num_steps: int | None) -> None:
+    """The first message finds what was read: all that two chats have in common, or as far as it came."""
+    model = driver.engine._model
+    assert model is not None
+    system = (ChatMessage("system", " ".join(f"rule{number}" for number in range(100))),)
+    chats = [(*system, ChatMessage("user", text)) for text in ("Good morning", "What is a boat?")]
+    model.scheduler._cache.forget_saved()
+    fresh = [driver.ask(f"fresh{index}", chat) for index, chat in enumerate(chats)]
+    model.scheduler._cache.forget_saved()
+    driver.send(Generate("opening", system, SamplingOptions(max_tokens=1), thinking=False, kind="opening"))
+    if num_steps is not None:
+        driver.step(num_steps)
+        driver.send(Cancel("opening"))
+    driver.settle()
+    assert isinstance(driver.events_of("opening")[-1], Finished if num_steps is None else Cancelled)
+    for index, chat in enumerate(chats):
+        answer = driver.ask(f"opened{index}", chat)
+        assert answer.generated_ids == fresh[index].generated_ids
+        if num_steps is None:
+            assert 3 < answer.usage.prompt_tokens - answer.usage.cached_tokens < 30
+        else:
+            assert answer.usage.cached_tokens == num_steps * 64
+
+
+def test_an_opening_of_nothing_is_refused_or_short(driver: EngineDriver) -> None:
+    last = driver.run(Generate("nothing", (), SamplingOptions(max_tokens=1), kind="opening"))
+    assert isinstance(last, Finished | Failed)
+
+
 def test_asking_again_prefills_the_generation_prompt_only(driver: EngineDriver) -> None:
     first = driver.ask("again1", long_message(120))
     second = driver.ask("again2", long_message(120))

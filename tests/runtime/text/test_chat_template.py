@@ -100,6 +100,23 @@ def test_ids_equal_those_of_transformers(
     assert rendered.ids[: rendered.num_history_tokens] == history.ids
 
 
+@pytest.mark.parametrize("name", ["xml", "hermes"])
+@pytest.mark.parametrize("tools", [(), (WEATHER,)])
+@pytest.mark.parametrize("thinking", [None, True, False])
+def test_every_chat_begins_with_its_opening(
+    folders: dict[str, Path], name: str, tools: tuple[ToolSchema, ...], thinking: bool | None
+) -> None:
+    template = load(folders[name], Tokenizer.load(folders[name]))
+    system = (ChatMessage("system", "Be brief."),)
+    opening = template.encode_opening(system, tools, thinking).ids
+    for text in ("?", "0", "Hello there", "", "<|im_end|>", "\n\n", "42"):
+        whole = template.encode((*system, ChatMessage("user", text)), tools, thinking).ids
+        assert whole[: len(opening)] == opening, text
+    first, second = (template.encode((*system, ChatMessage("user", text)), tools, thinking).ids for text in ("A", "9"))
+    num_common = next(index for index, pair in enumerate(zip(first, second, strict=False)) if pair[0] != pair[1])
+    assert num_common - 2 <= len(opening) <= num_common
+
+
 @settings(max_examples=25, deadline=None)
 @given(contents=st.lists(st.text(st.characters(blacklist_categories=["Cs"])), min_size=1, max_size=3))
 def test_any_text_has_transformers_ids(folders: dict[str, Path], contents: list[str]) -> None:
