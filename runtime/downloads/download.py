@@ -62,6 +62,7 @@ class Download:
         lock = self.places.lock()
         yield from self._wait_for_turn(lock, stop)
         try:
+            self.places.refuse_links()
             self._finish_replacing()
             finished = self._already_finished()
             if finished is not None:

@@ -65,6 +65,12 @@ class ModelPlaces:
 
         return FileLock(self.models_dir / STAGING_NAME / (self.folder.name + ".lock"), thread_local=False)
 
+    def refuse_links(self) -> None:
+        """Raises DownloadError where a link stands for the unfinished folder: bytes must not land where that leads."""
+        for folder in (self.staging.parent, self.staging):
+            if folder.is_symlink():
+                raise DownloadError(f"{folder}: is a link and would lead the download elsewhere; delete it")
+
     def state(self) -> ModelState:
         """What is on the disk, by names and sizes; hashes are the verifier's. A damaged manifest proves nothing."""
         with suppress(DownloadError):

@@ -1,5 +1,6 @@
 """A download ends in a complete, verified model or in one readable line, whatever the server does."""
 
+import email.utils
 import hashlib
 import os
 import socket
@@ -368,3 +369,46 @@ def test_defaults_are_patient() -> None:
     rules = Download.__dataclass_fields__["rules"].default_factory()  # type: ignore[misc]
     assert rules.retry.most_failures >= RULES.retry.most_failures
     assert rules.read_timeout_s >= 10
+
+
+@pytest.mark.parametrize("status", [429, 503])
+@pytest.mark.parametrize("form", ["seconds", "date"])
+def test_a_server_is_not_asked_again_before_the_time_it_names(pulling: Pulling, status: int, form: str) -> None:
+    times: list[float] = []
+    pulling.hub.on_bytes = lambda: times.append(time.monotonic())
+    # A date has whole seconds, so it names up to one second less.
+    wait_s = 1 if form == "seconds" else 3
+    named = "1" if form == "seconds" else email.utils.formatdate(time.time() + wait_s, usegmt=True)
+    pulling.hub.faults[SHARD] = Fault(statuses=(status,), retry_after=named)
+    started_s = time.monotonic()
+    retried = [event for event in pulling.pull() if isinstance(event, FileRetried)]
+    pulling.assert_complete()
+    [event] = retried
+    assert 0.5 < event.seconds <= wait_s
+    assert max(times) - started_s >= event.seconds
+
+
+@pytest.mark.parametrize("name", [SHARD, "tokenizer.json"])
+def test_whole_part_beside_a_server_that_answers_416(pulling: Pulling, name: str) -> None:
+    """All bytes came and the process died before it gave the file its name."""
+    pulling.hub.faults["config.json"] = Fault(statuses=(404,))
+    with pytest.raises(DownloadError):
+        pulling.pull()
+    staged = pulling.places.staging
+    (staged / name).unlink(missing_ok=True)
+    (staged / f"{name}.part").write_bytes(pulling.repository.files[name])
+    pulling.hub.faults = {"*": Fault(range_status=416)}
+    pulling.pull()
+    pulling.assert_complete()
+
+
+def test_416_to_a_part_that_the_server_no_longer_has(pulling: Pulling) -> None:
+    """Its file got shorter: the bytes that are here are dropped, and the right ones never come, which is said."""
+    pulling.hub.faults[SHARD] = Fault(serves=pulling.repository.files[SHARD][:300_000], cut_every=400_000)
+    with pytest.raises(DownloadError, match="gave up after 4 attempts"):
+        pulling.pull()
+    assert pulling.places.state() == "partial"
+    assert not (pulling.places.staging / SHARD).exists()
+    pulling.hub.faults.clear()
+    pulling.pull()
+    pulling.assert_complete()

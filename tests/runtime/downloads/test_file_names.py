@@ -1,5 +1,6 @@
 """Nothing is written outside the model's folder, whatever a repository calls its files."""
 
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -84,3 +85,36 @@ def test_repository_names(name: str, tmp_path: Path) -> None:
     assert not is_repo_id(name)
     with pytest.raises(UsageError, match="owner/name"):
         ModelPlaces.of(tmp_path, name)
+
+
+@pytest.mark.parametrize("what", ["folder", "staging", "manifest", "file", "models"])
+def test_links_lead_nothing_outside(pulling: Pulling, what: str, tmp_path: Path) -> None:
+    """A link where a part of the model goes: whether that ends complete or in a line, nothing outside changes.
+
+    The models folder itself may be a link: that is the user's own disk.
+    """
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    precious = outside / "config.json"
+    precious.write_bytes(b"precious")
+    places = pulling.places
+    places.staging.mkdir(parents=True)
+    if what == "folder":
+        places.folder.symlink_to(outside)
+    elif what == "staging":
+        places.staging.rmdir()
+        places.staging.symlink_to(outside)
+    elif what == "manifest":
+        (places.staging / "hotslot-download.json").symlink_to(precious)
+    elif what == "file":
+        (places.staging / "config.json").symlink_to(precious)
+    else:
+        elsewhere = tmp_path / "other-disk"
+        places.models_dir.rename(elsewhere)
+        places.models_dir.symlink_to(elsewhere)
+    with suppress(DownloadError):
+        pulling.pull()
+    assert precious.read_bytes() == b"precious"
+    assert [path.name for path in outside.iterdir()] == ["config.json"]
+    if what in ("manifest", "file", "models"):
+        pulling.assert_complete()
