@@ -9,6 +9,7 @@ Every stage is seeded, reads the files that the stages before it left in the wor
 import argparse
 import json
 import sys
+import time
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -148,6 +149,7 @@ def pack(arguments: argparse.Namespace) -> None:
 
 
 def train(arguments: argparse.Namespace) -> None:
+    began = time.time()
     import torch
     from demo.checkpoint import read_folder
     from demo.export import architecture_for
@@ -173,7 +175,7 @@ def train(arguments: argparse.Namespace) -> None:
     states = [arguments.work / f"training-{arguments.seed}-{n}.pt" for n in (arguments.resume, arguments.length)]
     files = TrainingFiles(states[bool(not arguments.resume)], states[1], arguments.work / "trained.safetensors")
     packed = arguments.work / arguments.packed
-    figures = run_train(model.train(), plan, packed, arguments.length, arguments.device, files)
+    figures = run_train(model.train(), plan, packed, arguments.length, arguments.device, files, began)
     (arguments.work / f"train-{arguments.length}.json").write_text(json.dumps(figures), encoding="utf-8")
 
 

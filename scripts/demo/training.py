@@ -197,10 +197,12 @@ def wait_for(path: Path) -> None:
 
 
 def run_train(
-    model: Student, plan: TrainingPlan, packed: Path, length: int, device: str, files: TrainingFiles
+    model: Student, plan: TrainingPlan, packed: Path, length: int, device: str, files: TrainingFiles, began: float
 ) -> dict[str, Any]:
-    """Compiles while the stages before it may still be writing, trains a piece, validates -> figures."""
-    began = time.time()
+    """Compiles while the stages before it may still be writing, trains a piece, validates -> figures.
+
+    The plan's seconds count from `began`.
+    """
     trainer = Trainer(model, plan, device)
     trainer.warm_up(length)
     print(f"compiled after {time.time() - began:.0f} s", flush=True)
