@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
+from app.call_text import call_text
 from app.chat.attachments import decode_text, read_attachment, read_stream
 from app.chat.events import (
     AnswerTextStreamed,
@@ -193,9 +194,9 @@ class _Printer:
             case AnswerTextStreamed(channel, text) if not self._is_json:
                 (self._console.answer if channel == "text" else self._console.reasoning)(text)
             case ToolCallShown(call) if not self._is_json and not self._runs_tools:
-                self._console.notice(f"the model calls a tool, which is not run: {_call_text(call)}")
+                self._console.notice(f"the model calls a tool, which is not run: {call_text(call)}")
             case ToolCallEnded(_, call, status, text) if not self._is_json:
-                self._console.notice(f"tool {status}: {_call_text(call)} -> {_shortened(clean_line(text))}")
+                self._console.notice(f"tool {status}: {call_text(call)} -> {_shortened(clean_line(text))}")
             case ToolCallRejected(_, reason):
                 self._console.notice(f"the model wrote a tool call that can't be read: {reason}")
             case NoticeShown(text):
@@ -254,10 +255,6 @@ def _stats_json(request: RequestStats, engine: EngineStats) -> dict[str, Any]:
 
 def _call_json(call: ToolCall) -> dict[str, Any]:
     return {"name": call.name, "arguments": call.arguments}
-
-
-def _call_text(call: ToolCall) -> str:
-    return clean_line(f"{call.name}({', '.join(f'{name}={value!r}' for name, value in call.arguments.items())})")
 
 
 def _shortened(line: str, limit: int = 200) -> str:

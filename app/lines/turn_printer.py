@@ -1,9 +1,9 @@
 """Prints one turn as it comes: the answer to stdout; reasoning, progress and notices to stderr, as whole lines."""
 
-import json
 import time
 from collections.abc import Callable
 
+from app.call_text import call_text
 from app.chat.events import (
     AnswerTextStreamed,
     DocumentPlanned,
@@ -19,7 +19,6 @@ from app.chat.events import (
 )
 from app.console import Console
 from app.sanitize import clean_line
-from runtime.protocol import ToolCall
 
 PROGRESS_S = 10.0
 """Between two lines of progress: enough to know that it goes on, few enough for a screen reader."""
@@ -91,14 +90,6 @@ class TurnPrinter:
                 self._console.remark("Stopped; what was said is kept.")
             case "length":
                 self._console.notice("the answer met its token limit and is not complete.")
-
-
-def call_text(call: ToolCall) -> str:
-    """A call with its exact arguments, on one line."""
-    arguments = ", ".join(
-        f"{name}={json.dumps(value, ensure_ascii=False, default=str)}" for name, value in call.arguments.items()
-    )
-    return clean_line(f"{call.name}({arguments})")
 
 
 def _first_words(text: str, limit: int = 200) -> str:
