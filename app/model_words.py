@@ -32,12 +32,13 @@ def fit_text(fit: Fit | None) -> str:
         return "Whether it fits is not known before its config is here."
     if not fit.fits:
         return f"Does not fit: {fit.reason}"
-    return f"Fits: {fit.num_slots} slots, {size_text(fit.total_bytes)} in all"
+    how = "Fits with mapped experts, which stay on the disk" if fit.is_store_mapped else "Fits"
+    return f"{how}: {fit.num_slots} slots, {size_text(fit.total_bytes)} in all"
 
 
 def fit_word(fit: Fit | None) -> str:
     """The verdict alone."""
-    return "?" if fit is None else "fits" if fit.fits else "too big"
+    return "?" if fit is None else "too big" if not fit.fits else "mapped" if fit.is_store_mapped else "fits"
 
 
 def size_words(entry: ModelEntry) -> str:

@@ -41,7 +41,7 @@ MADE_BY: dict[str, ModelAction] = {
     "remove_model": "remove",
 }
 """Actions of the table that are not always possible."""
-FIT_STYLES = {"fits": "$text-success", "too big": "$text-error"}
+FIT_STYLES = {"fits": "$text-success", "mapped": "$text-warning", "too big": "$text-error"}
 
 
 class ModelOwner(Protocol):
