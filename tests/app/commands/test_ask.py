@@ -26,7 +26,7 @@ def run_ask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
         script: tuple[Step, ...], *arguments: str, then: Sequence[tuple[Step, ...]] = (), **engine_options: Any
     ) -> tuple[int, str, str, ScriptedEngine]:
         engine = ScriptedEngine(script, *then, **engine_options)
-        monkeypatch.setattr(ask, "LocalEngine", lambda log_path: engine)
+        monkeypatch.setattr(ask, "LocalEngine", lambda *_: engine)
         status = main(["ask", "--model", str(tmp_path), *arguments])
         captured = capsys.readouterr()
         return status, captured.out, captured.err, engine

@@ -18,7 +18,7 @@ from app.cli import main
 from app.commands import ask
 from tests.support.scripted_engine import Call, Hang, Say, ScriptedEngine
 script = (*(Say("word ", pause_s=0.002),) * 50, *ENDING)
-ask.LocalEngine = lambda log_path: ScriptedEngine(script, load_s=LOAD_S)
+ask.LocalEngine = lambda *_: ScriptedEngine(script, load_s=LOAD_S)
 sys.exit(main(["ask", "--model", sys.argv[1], *sys.argv[2:]]))
 """
 
