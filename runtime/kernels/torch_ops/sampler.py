@@ -85,8 +85,10 @@ def weights_of(keys: Tensor) -> Tensor:
     fraction = (keys & ((1 << KEY_BITS) - 1)).long()
     power = torch.full_like(fraction, POLYNOMIAL[-1])
     for coefficient in reversed(POLYNOMIAL[:-1]):
-        power = coefficient - ((power * fraction) >> KEY_BITS)
-    return (power << (WEIGHT_BITS - POLYNOMIAL_BITS)) >> (keys >> KEY_BITS).long()
+        # In place: a vocabulary of these is megabytes.
+        torch.sub(coefficient, power.mul_(fraction).bitwise_right_shift_(KEY_BITS), out=power)
+    power.bitwise_left_shift_(WEIGHT_BITS - POLYNOMIAL_BITS)
+    return power.bitwise_right_shift_((keys >> KEY_BITS).long())
 
 
 def _sample_row(logits: Tensor, choice: Tensor, uniform: float) -> Tensor:
@@ -98,12 +100,11 @@ def _sample_row(logits: Tensor, choice: Tensor, uniform: float) -> Tensor:
     distances = (peak.double() - logits.double()) * keys_per_unit
     # The peak's distance to itself is no number where it is infinite.
     keys = torch.where(logits == peak, 0.0, distances.clamp(max=KEY_END)).int()
-    weights = weights_of(keys)
-    weights *= keys <= min(int(most_key), _greatest_key(keys, int(top_k), top_p))
-    cumulative = weights.cumsum(0)
+    kept = (keys <= min(int(most_key), _greatest_key(keys, int(top_k), top_p))).nonzero().squeeze(1)
+    cumulative = weights_of(keys[kept]).cumsum(0)
     total = int(cumulative[-1])
     goal = min(int(uniform * float(total)), total - 1)
-    return torch.searchsorted(cumulative, goal, right=True)
+    return kept[torch.searchsorted(cumulative, goal, right=True)]
 
 
 def _greatest_key(keys: Tensor, top_k: int, top_p: float) -> int:
