@@ -114,7 +114,7 @@ CALCULATION = (Call("calculator", {"expression": "23*19"}),)
 def test_allowed_tool_runs_and_the_answer_uses_it(run_ask: Any) -> None:
     status, out, err, engine = run_ask(CALCULATION, "--allow", "calculator", "what is 23*19?", then=[(Say("437."),)])
     assert (status, out) == (0, "437.\n")
-    assert err == "hotslot: tool done: calculator(expression='23*19') -> 437\n"
+    assert err == 'hotslot: tool done: calculator(expression="23*19") -> 437\n'
     assert [tool.name for tool in engine.requests[0].tools] == ["calculator"]
     assert engine.requests[1].messages[-1].content == "437"
 

@@ -18,7 +18,7 @@ from app.cli import main
 from app.commands import chat
 from tests.support.scripted_engine import Call, Hang, Say, ScriptedEngine
 SLOW = (Say("word "), Hang())
-chat.LocalEngine = lambda log_path: ScriptedEngine(SCRIPTS)
+chat.LocalEngine = lambda *_: ScriptedEngine(SCRIPTS)
 sys.exit(main(["chat", "--model", sys.argv[1]]))
 """
 
