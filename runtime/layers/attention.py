@@ -80,8 +80,12 @@ class Attention:
         if indexer is not None and block_rotary is not None:
             indexer.write_rows(index_k, rows, block_rotary, pages, states)
             blocks, block_tokens = indexer.select_rows(index_q, rows, rotary, pages), indexer.block_tokens
-        mixed = ops.attend_rows(q, keys, values, rows.page_table, rows.positions, self._scale, blocks, block_tokens)
-        return self._output(mixed, gate)
+        mixed = ops.attend_rows(
+            q, keys, values, rows.page_table, rows.positions, self._scale, blocks, block_tokens,
+            gate if self._attention.has_output_gate else None,
+        )  # fmt: skip
+        output: Tensor = ops.linear(mixed, *self._out_proj)
+        return output
 
     def _project(self, hidden: Tensor, rotary: RotaryTable) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
         """q [N, Hq, D] and k [N, Hkv, D] normed and rotated, v [N, Hkv, D], gate [N, Hq*D], raw index query and key."""

@@ -2,7 +2,6 @@
 
 from typing import Protocol
 
-import torch
 from torch import Tensor
 
 from runtime.experts.branches import Branches
@@ -76,5 +75,5 @@ class MoeBlock:
 
     def _shared_expert(self, hidden: Tensor, width: int) -> Tensor:
         projected = self._ops.linear(hidden, *self._shared_in)
-        output: Tensor = self._ops.linear(self._ops.silu_product(projected, width), *self._shared_down)
-        return output.mul_(torch.sigmoid(projected[:, 2 * width :]))
+        output: Tensor = self._ops.linear(self._ops.silu_product(projected, width, True), *self._shared_down)
+        return output

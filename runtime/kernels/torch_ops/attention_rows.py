@@ -81,10 +81,12 @@ def attend_rows(
     scale: float,
     blocks: Tensor | None = None,
     block_tokens: int = 0,
+    gate: Tensor | None = None,
 ) -> Tensor:
     """softmax(q k^T * scale) v. q fp32 [R, Hq, D]; keys, values [pages, 64, Hkv, D]. Returns [R, Hq*D].
 
-    With `blocks`, of `select_rows`, a row sees only their tokens and those after its last complete block.
+    With `blocks`, of `select_rows`, a row sees only their tokens and those after its last complete block; with `gate`
+    [R, Hq*D] the result is multiplied by its sigmoid.
     """
     outputs = []
     for row, position in enumerate(positions.tolist()):
@@ -96,7 +98,8 @@ def attend_rows(
         places = _places(page_table[row].expand(len(tokens), -1), tokens, PAGE_TOKENS, 1)
         k, v = (pool.flatten(0, 1).index_select(0, places).float() for pool in (keys, values))
         outputs.append(attend(q[row : row + 1], k, v, scale))
-    return torch.cat(outputs)
+    mixed = torch.cat(outputs)
+    return mixed if gate is None else mixed.mul_(torch.sigmoid(gate))
 
 
 def _places(page_table: Tensor, tokens: Tensor, places_per_page: int, tokens_per_place: int) -> Tensor:

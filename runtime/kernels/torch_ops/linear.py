@@ -35,9 +35,14 @@ def linear(x: Tensor, weight: Tensor, scale: Tensor | None = None, exact: Tensor
     return functional.linear(x, weight.to(x.dtype))
 
 
-def silu_product(gate_up: Tensor, width: int) -> Tensor:
-    """silu(gate) * up [N, width] of rows [gate, up, ...], gate and up each `width` wide."""
-    return functional.silu(gate_up[:, :width]).mul_(gate_up[:, width : 2 * width])
+def silu_product(gate_up: Tensor, width: int, is_gated: bool = False) -> Tensor:
+    """silu(gate) * up [N, width] of rows [gate, up, ...], gate and up each `width` wide.
+
+    With `is_gated` also times the sigmoid of what comes next in the row: gating the products of the next weight would
+    come to the same.
+    """
+    product = functional.silu(gate_up[:, :width]).mul_(gate_up[:, width : 2 * width])
+    return product.mul_(torch.sigmoid(gate_up[:, 2 * width : 2 * width + 1])) if is_gated else product
 
 
 def quantise_rows(weight: Tensor) -> tuple[Tensor, Tensor]:

@@ -10,7 +10,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from runtime.kernels.triton_ops.rows import check_aligned, dot_wide, row_kernel, row_sum
+from runtime.kernels.triton_ops.rows import check_aligned, dot_wide, row_kernel, row_sum, sigmoid
 from runtime.spec import PAGE_TOKENS
 
 _MOST_SPLITS = 64
@@ -30,12 +30,12 @@ def write_rows(values: Tensor, pool: Tensor, page_table: Tensor, positions: Tens
 
 def attend_rows(
     q: Tensor, keys: Tensor, values: Tensor, page_table: Tensor, positions: Tensor, scale: float,
-    blocks: Tensor | None = None, block_tokens: int = 0,
+    blocks: Tensor | None = None, block_tokens: int = 0, gate: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
     """softmax(q k^T * scale) v, fp32 [R, Hq*D]. q fp32 [R, Hq, D], heads contiguous; keys, values [pages, 64, Hkv, D].
 
     With `blocks` int64 [R, budget], ascending then -1, a row sees only their tokens and those after its last complete
-    block.
+    block; with `gate` fp32 [R, Hq*D], rows contiguous, the result is multiplied by its sigmoid.
     """
     num_rows, num_heads, head_dim = q.shape
     num_kv_heads = keys.shape[2]
@@ -54,7 +54,8 @@ def attend_rows(
         num_stages=2 if keys.element_size() == 2 else 1,
     )  # fmt: skip
     _combine_kernel[(num_rows, num_heads)](
-        partial, stats, positions, output, budget=budget, block_tokens=max(1, block_tokens), num_heads=num_heads,
+        partial, stats, positions, gate, 0 if gate is None else gate.stride(0), output, budget=budget,
+        block_tokens=max(1, block_tokens), has_gate=gate is not None, num_heads=num_heads,
         head_dim=head_dim, dim_tile=dim_tile, tile=token_tile, most_splits=_MOST_SPLITS, chunk=_SPLIT_CHUNK,
         num_warps=4,
     )  # fmt: skip
@@ -151,8 +152,9 @@ def _split_kernel(
 
 @row_kernel
 def _combine_kernel(
-    partial, stats, positions, output, budget: tl.constexpr, block_tokens: tl.constexpr, num_heads: tl.constexpr,
-    head_dim: tl.constexpr, dim_tile: tl.constexpr, tile: tl.constexpr, most_splits: tl.constexpr, chunk: tl.constexpr,
+    partial, stats, positions, gate, gate_stride, output, budget: tl.constexpr, block_tokens: tl.constexpr,
+    has_gate: tl.constexpr, num_heads: tl.constexpr, head_dim: tl.constexpr, dim_tile: tl.constexpr, tile: tl.constexpr,
+    most_splits: tl.constexpr, chunk: tl.constexpr,
 ):  # fmt: skip
     row, head = tl.program_id(0), tl.program_id(1)
     num_seen, _ = _seen(tl.load(positions + row), budget, block_tokens)
@@ -172,4 +174,7 @@ def _combine_kernel(
         places = (start + splits)[:, None] * head_dim + dims[None, :]
         is_value = is_split[:, None] & (dims < head_dim)[None, :]
         total += row_sum(shrink[:, None] * tl.load(partial + places, mask=is_value, other=0.0), 0)
-    tl.store(output + (row * num_heads + head) * head_dim + dims, total / weight, mask=dims < head_dim)
+    mixed = total / weight
+    if has_gate:
+        mixed *= sigmoid(tl.load(gate + row * gate_stride + head * head_dim + dims, mask=dims < head_dim, other=0.0))
+    tl.store(output + (row * num_heads + head) * head_dim + dims, mixed, mask=dims < head_dim)

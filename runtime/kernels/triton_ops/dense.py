@@ -20,6 +20,7 @@ from runtime.kernels.triton_ops.rows import (
     is_last_arrival,
     row_kernel,
     row_sum,
+    sigmoid,
     silu,
     split_part,
 )
@@ -198,22 +199,27 @@ def multiply_lines(values, weights, total, block_k: tl.constexpr, max_rows: tl.c
     return dot(tl.reshape(lines, (16, block_k)), weights.trans(), total)
 
 
-def silu_product(gate_up: Tensor, width: int) -> Tensor:
-    """silu(gate) * up, fp32 [N, width], of rows [gate, up, ...] fp32."""
+def silu_product(gate_up: Tensor, width: int, is_gated: bool = False) -> Tensor:
+    """silu(gate) * up, fp32 [N, width], of rows [gate, up, ...] fp32; with `is_gated` times the sigmoid of the next."""
     check_rows(gate_up.shape[0])
     output = torch.empty(gate_up.shape[0], width, dtype=torch.float32, device=gate_up.device)
     block = min(1024, triton.next_power_of_2(width))
     _silu_product_kernel[(gate_up.shape[0], triton.cdiv(width, block))](
-        gate_up, gate_up.stride(0), output, width=width, block=block, num_warps=4
+        gate_up, gate_up.stride(0), output, width=width, is_gated=is_gated, block=block, num_warps=4
     )
     return output
 
 
 @row_kernel
-def _silu_product_kernel(gate_up, stride, output, width: tl.constexpr, block: tl.constexpr):
+def _silu_product_kernel(
+    gate_up, stride, output, width: tl.constexpr, is_gated: tl.constexpr, block: tl.constexpr
+):  # fmt: skip
     row = tl.program_id(0)
     places = tl.program_id(1) * block + tl.arange(0, block)
     is_real = places < width
     gate = tl.load(gate_up + row * stride + places, mask=is_real)
     up = tl.load(gate_up + row * stride + width + places, mask=is_real)
-    tl.store(output + row * width + places, silu(gate) * up, mask=is_real)
+    product = silu(gate) * up
+    if is_gated:
+        product *= sigmoid(tl.load(gate_up + row * stride + 2 * width))
+    tl.store(output + row * width + places, product, mask=is_real)

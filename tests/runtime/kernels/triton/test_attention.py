@@ -130,7 +130,10 @@ def test_attend_rows_to_everything(
         # Past its own pages a table may hold anything that fits an int.
         table[torch.arange(4, device=device) * 64 > positions.unsqueeze(1)] = 1 << 40
         q = torch.randn(4, num_heads, head_dim, device=device) * 3
+        gate = torch.randn(len(q), q.shape[1] * head_dim + 4, device=device)[:, 4:]
+        gated = attention.attend_rows(q, keys, values, table, positions, head_dim**-0.5, gate=gate)
         result = attention.attend_rows(q, keys, values, table, positions, head_dim**-0.5)
+        torch.testing.assert_close(gated, result * torch.sigmoid(gate))
         expected = twin.attend_rows(q, keys, values, table, positions, head_dim**-0.5)
         torch.testing.assert_close(result, expected, rtol=0, atol=TOLERANCE[dtype])
 

@@ -97,6 +97,9 @@ def test_silu_product(width: int, device: torch.device) -> None:
     expected = torch.nn.functional.silu(gate_up[:, :width]) * gate_up[:, width : 2 * width]
     torch.testing.assert_close(dense.silu_product(gate_up, width), expected)
     assert_rows_stand_alone(lambda rows: dense.silu_product(gate_up[rows], width), 3)
+    expected *= torch.sigmoid(gate_up[:, 2 * width :])
+    torch.testing.assert_close(dense.silu_product(gate_up, width, True), expected)
+    torch.testing.assert_close(twin.silu_product(gate_up, width, True), expected)
 
 
 def test_counters_are_zero_again(device: torch.device) -> None:
