@@ -1,6 +1,6 @@
 """Gated delta rule of one new token per sequence, with its gates and norm: the twin of `torch_ops.delta_rule`'s.
 
-A thread block holds the state of one value head.
+A thread block holds some columns of one value head's state; the last of a head to end norms and gates what all read.
 """
 
 import torch
@@ -10,7 +10,19 @@ from torch import Tensor
 
 from runtime.kernels.torch_ops.delta_rule import DeltaNetConstants
 from runtime.kernels.triton_ops.norms import normalised
-from runtime.kernels.triton_ops.rows import check_aligned, row_kernel, row_sum, sigmoid, silu
+from runtime.kernels.triton_ops.rows import (
+    MAX_ROWS,
+    check_aligned,
+    is_last_arrival,
+    row_kernel,
+    row_sum,
+    sigmoid,
+    silu,
+)
+from runtime.kernels.triton_ops.workspace import NUM_COUNTERS, arrival_counters
+
+_COLUMNS = 32
+"""Of a state, to a thread block: one line of memory per row."""
 
 
 def delta_net_rows(
@@ -25,12 +37,22 @@ def delta_net_rows(
     check_aligned(pool=pool)
     output_gate, write, decay = gates
     output = torch.empty(num_rows, num_value_heads * value_dim, dtype=torch.float32, device=mixed.device)
-    _delta_net_kernel[(num_rows, num_value_heads)](
+    value_block = triton.next_power_of_2(value_dim)
+    # More heads than there are counters for stay whole.
+    columns = min(_COLUMNS, value_block) if MAX_ROWS * num_value_heads <= NUM_COUNTERS else value_block
+    num_parts = triton.cdiv(value_dim, columns)
+    # Neither is used by a block that has all of a head.
+    reads = counters = output
+    if num_parts > 1:
+        reads = torch.empty(num_rows, num_value_heads, value_dim, dtype=torch.float32, device=mixed.device)
+        counters = arrival_counters(mixed.device, num_rows * num_value_heads)
+    _delta_net_kernel[(num_rows, num_value_heads, num_parts)](
         mixed, mixed.stride(0), output_gate, output_gate.stride(0), write, write.stride(0), decay, decay.stride(0),
-        constants.decay_rate, constants.dt_bias, constants.norm, constants.eps, pool, state_rows, output,
+        constants.decay_rate, constants.dt_bias, constants.norm, constants.eps, pool, state_rows, reads, counters,
+        output,
         is_sigmoid=constants.is_sigmoid, num_key_heads=constants.num_key_heads, num_value_heads=num_value_heads,
         key_dim=key_dim, value_dim=value_dim, key_block=triton.next_power_of_2(key_dim),
-        value_block=triton.next_power_of_2(value_dim), num_warps=8,
+        value_block=value_block, column_block=columns, num_parts=num_parts, num_warps=4 if num_parts > 1 else 8,
     )  # fmt: skip
     return output
 
@@ -38,13 +60,12 @@ def delta_net_rows(
 @row_kernel
 def _delta_net_kernel(
     mixed, mixed_stride, output_gate, output_stride, write, write_stride, decay_gate, decay_stride,
-    decay_rate, dt_bias, norm, eps, pool, state_rows, output, is_sigmoid: tl.constexpr,
+    decay_rate, dt_bias, norm, eps, pool, state_rows, reads, counters, output, is_sigmoid: tl.constexpr,
     num_key_heads: tl.constexpr, num_value_heads: tl.constexpr, key_dim: tl.constexpr, value_dim: tl.constexpr,
-    key_block: tl.constexpr, value_block: tl.constexpr,
+    key_block: tl.constexpr, value_block: tl.constexpr, column_block: tl.constexpr, num_parts: tl.constexpr,
 ):  # fmt: skip
     row, head = tl.program_id(0), tl.program_id(1)
-    columns = tl.arange(0, value_block)
-    is_real = columns < value_dim
+    columns = tl.program_id(2) * column_block + tl.arange(0, column_block)
     speed = _softplus(tl.load(decay_gate + row * decay_stride + head) + tl.load(dt_bias + head))
     decay = tl.exp(speed * tl.load(decay_rate + head))
     strength = sigmoid(tl.load(write + row * write_stride + head))
@@ -52,6 +73,14 @@ def _delta_net_kernel(
         mixed + row * mixed_stride, head, columns, decay, strength, pool, tl.load(state_rows + row),
         num_key_heads, num_value_heads, key_dim, value_dim, key_block,
     )  # fmt: skip
+    if num_parts > 1:
+        own = reads + (row * num_value_heads + head) * value_dim
+        tl.store(own + columns, read, mask=columns < value_dim, cache_modifier=".cg")
+        if not is_last_arrival(counters + row * num_value_heads + head, num_parts):
+            return
+        columns = tl.arange(0, value_block)
+        read = tl.load(own + columns, mask=columns < value_dim, other=0.0, cache_modifier=".cg")
+    is_real = columns < value_dim
     gate = tl.load(output_gate + row * output_stride + head * value_dim + columns, mask=is_real, other=0.0)
     activated = sigmoid(gate) if is_sigmoid else silu(gate)
     values = normalised(read, eps, value_dim) * tl.load(norm + columns, mask=is_real, other=0.0) * activated
