@@ -48,6 +48,11 @@ class Sequence:
         return self.is_scored or self.kind == "side_call"
 
     @property
+    def can_share_chunk(self) -> bool:
+        """Its chunks may have other side calls' tokens in them; what is scored has borders of its own."""
+        return self.is_side_call and not self.is_scored
+
+    @property
     def num_tokens(self) -> int:
         return len(self.prompt_ids) + len(self.generated_ids)
 

@@ -149,7 +149,7 @@ class Scheduler:
     # ---- steps
 
     def plan(self) -> StepPlan | None:
-        """The next step: a prefill or closing chunk of one sequence, or one token of each that decodes in it.
+        """The next step: a prefill or closing chunk, or one token of each sequence that decodes in it.
 
         None where nothing runs, or all that could wait for tokens that are expected.
         """
@@ -165,7 +165,7 @@ class Scheduler:
             return None
         assert runnable, "every running sequence waits for pages of another"
         turn = self._turns.choose(runnable)
-        segments = self._chunk_segments(turn.sequences[0]) if turn.is_chunk else self._token_segments(turn)
+        segments = self._chunk_segments(turn, running) if turn.is_chunk else self._token_segments(turn, running)
         decoding_chats = [chat for chat in runnable if chat.phase == "decode" and not chat.is_side_call]
         return StepPlan(
             segments,
@@ -173,24 +173,29 @@ class Scheduler:
             is_decode=not turn.is_chunk or turn.sequences[0].is_fed_by_decode,
             has_chat=not running[0].is_side_call,
             has_side_call=running[-1].is_side_call,
-            holds_up_chat=any(chat not in turn.sequences for chat in decoding_chats),
+            holds_up_chat=not {chat.sequence_id for chat in decoding_chats} <= {part.sequence_id for part in segments},
         )
 
-    def _token_segments(self, turn: Turn) -> tuple[PlannedSegment, ...]:
+    def _token_segments(self, turn: Turn, running: list[Sequence]) -> tuple[PlannedSegment, ...]:
+        able: list[Sequence] = []
         for sequence in turn.sequences:
-            moves = self._cache.ensure_writable(sequence.sequence_id, sequence.num_computed, 1)
-            self._pending_moves.append(moves)
-        return tuple(self._segment(sequence, *self._next_span(sequence)) for sequence in turn.sequences)
+            start, end = self._next_span(sequence)
+            # Those before it in this step have their pages by now.
+            if not able or self._room.can_step(running, running.index(sequence), (start, end)):
+                self._pending_moves.append(self._cache.ensure_writable(sequence.sequence_id, start, 1))
+                able.append(sequence)
+        return tuple(self._segment(sequence, *self._next_span(sequence)) for sequence in able)
 
     def _next_span(self, sequence: Sequence) -> tuple[int, int]:
         """Positions of its next step."""
         start = sequence.num_computed
         if sequence.phase == "decode" or sequence.is_fed_by_decode:
             return start, start + 1
+        return start, min(start + self._most_chunk_tokens(sequence), sequence.num_tokens)
+
+    def _most_chunk_tokens(self, sequence: Sequence) -> int:
         chunk_tokens = sequence.chunk_tokens or self._chunk_tokens
-        if self._must_be_short(sequence):
-            chunk_tokens = min(chunk_tokens, self._short_chunk.tokens)
-        return start, min(start + chunk_tokens, sequence.num_tokens)
+        return min(chunk_tokens, self._short_chunk.tokens) if self._must_be_short(sequence) else chunk_tokens
 
     def _must_be_short(self, sequence: Sequence) -> bool:
         """A chat waits for its next token while a chunk runs. Side calls' streams never shorten a chat's chunks: what
@@ -198,8 +203,23 @@ class Scheduler:
         chats = [chat for chat in self._running.values() if chat is not sequence and not chat.is_side_call]
         return any(sequence.is_side_call or chat.phase == "decode" for chat in chats)
 
-    def _chunk_segments(self, sequence: Sequence) -> tuple[PlannedSegment, ...]:
-        start, end = self._next_span(sequence)
+    def _chunk_segments(self, turn: Turn, running: list[Sequence]) -> tuple[PlannedSegment, ...]:
+        """A chunk of the turn's first sequence, filled up with others' tokens."""
+        first, *others = turn.sequences
+        segments = self._segments_of(first, *self._next_span(first))
+        num_left = self._most_chunk_tokens(first) - (segments[-1].end - segments[0].start)
+        for other in others:
+            start, end = self._next_span(other)
+            end = min(end, start + num_left)
+            # Those before it in this chunk have their pages by now.
+            if end > start and self._room.can_step(running, running.index(other), (start, end)):
+                segments += self._segments_of(other, start, end)
+                num_left -= end - start
+                other.last_chunk_turn = first.last_chunk_turn
+        return segments
+
+    def _segments_of(self, sequence: Sequence, start: int, end: int) -> tuple[PlannedSegment, ...]:
+        """Positions start..end-1, cut where a state is saved."""
         # All pages first: making room for them must not throw out what is reserved to be saved.
         self._pending_moves.append(self._cache.ensure_writable(sequence.sequence_id, start, end - start))
         borders = sorted({start, end, *(point for point in sequence.save_points if start < point < end)})

@@ -1,7 +1,9 @@
 """Whose step is next: chats before side calls, chunks and decode steps in turn. Plans in ids; knows no pages.
 
 After a chunk, those of its kind that decode come first, and after a step of side calls alone the chats do: so a chat's
-token waits for one chunk at most. Among those that have a chunk to compute, the one served longest ago is next.
+token waits for one chunk at most. Among those that have a chunk to compute, the one served longest ago is next; side
+calls share one, since a chunk moves nearly the same experts whoever's tokens are in it. A chat's is its own, and so are
+its bits.
 """
 
 from collections.abc import Sequence as Items
@@ -13,7 +15,8 @@ from runtime.schedule.time_share import TimeShare
 
 @dataclass(frozen=True)
 class Turn:
-    """Sequences of the next step: one with a chunk to compute, or all that decode a token in it."""
+    """Sequences of the next step: those with a chunk to compute, the first of them in any case and the others as far as
+    it leaves room, or all that decode a token in it."""
 
     sequences: tuple[Sequence, ...]
     is_chunk: bool
@@ -22,7 +25,8 @@ class Turn:
 class _Line:
     """Sequences of one kind: a chunk and a decode step in turn."""
 
-    def __init__(self) -> None:
+    def __init__(self, shares_chunks: bool) -> None:
+        self._shares_chunks = shares_chunks
         self._was_chunk = False
         self._num_turns = 0
 
@@ -31,7 +35,10 @@ class _Line:
         decoding = tuple(sequence for sequence in sequences if sequence.phase == "decode")
         chunks = [sequence for sequence in sequences if sequence.phase != "decode"]
         if chunks and not (decoding and self._was_chunk):
-            return Turn((min(chunks, key=_urgency),), is_chunk=True)
+            urgent, *others = sorted(chunks, key=_urgency)
+            if not self._shares_chunks or not urgent.can_share_chunk:
+                others = []
+            return Turn((urgent, *(other for other in others if other.can_share_chunk)), is_chunk=True)
         return Turn(decoding, is_chunk=False)
 
     def took(self, turn: Turn) -> None:
@@ -52,7 +59,7 @@ class Turns:
 
     def __init__(self, time_share: TimeShare) -> None:
         self._time_share = time_share
-        self._chats, self._side_calls = _Line(), _Line()
+        self._chats, self._side_calls = _Line(shares_chunks=False), _Line(shares_chunks=True)
         self._was_side_step = False
 
     def choose(self, sequences: Items[Sequence]) -> Turn:

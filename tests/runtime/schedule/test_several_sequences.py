@@ -110,6 +110,23 @@ def test_side_calls_that_read_take_turns() -> None:
     assert Counter(order) == {"s0": 3, "s1": 3, "s2": 3}
 
 
+def test_side_calls_share_a_chunk_and_chats_do_not() -> None:
+    scheduler = make(num_pages=128, chunk_tokens=100)
+    side_calls = [request(f"s{number}", 80, kind="side_call") for number in range(3)]
+    submit(scheduler, *side_calls)
+    spans = [
+        [(part.sequence_id, part.start, part.end) for part in step(scheduler, *side_calls).segments] for _ in range(2)
+    ]
+    assert spans[0] == [("s0", 0, 80), ("s1", 0, 20)]
+    decoded = [[("s0", 80, 81)]]
+    assert spans[1:] == decoded, "a chunk and a decode step in turn"
+    assert [(part.sequence_id, part.end) for part in step(scheduler, *side_calls).segments] == [("s2", 80), ("s1", 40)]
+    chats = [request(name, 30) for name in "ab"]
+    scheduler = make(chunk_tokens=100)
+    submit(scheduler, *chats)
+    assert ids(step(scheduler, *chats)) == ["a"]
+
+
 def test_without_a_chat_side_calls_have_all_the_time() -> None:
     scheduler = make()
     side_calls = [request(f"s{number}", 40, 20, kind="side_call") for number in range(3)]
