@@ -9,6 +9,9 @@ from runtime.schedule.ride_size import RideSize
 
 _MOST_CREDIT_S = 0.1
 """Unused time is not hoarded: a burst of side steps would be felt in the chat."""
+_MOST_DEBT_S = 0.25
+"""Riders stay until so much is owed, and come back when it is paid: a rider's experts are there from its last step, if
+that was not long ago."""
 _SOLO_WEIGHT = 0.1
 """Of the newest step in the running mean of the chat's own decode steps."""
 _DISTURBED_STEPS = 8
@@ -24,6 +27,7 @@ class TimeShare:
     def __init__(self, share: float) -> None:
         self._earned_per_s = share / (1.0 - share)
         self._credit_s = 0.0
+        self._is_riding = True
         self._solo_s: dict[int, float] = {}
         self._ride = RideSize()
         self._num_since_side = _DISTURBED_STEPS
@@ -40,7 +44,7 @@ class TimeShare:
     def num_riders(self, num_chat_rows: int, num_decoding: int) -> int:
         """How many of `num_decoding` side calls may ride along in a decode step of so many chats."""
         is_known = num_chat_rows in self._solo_s and self._num_unsettled < _MOST_UNSETTLED_STEPS
-        if not self.has_time or not is_known:
+        if not is_known or not (self.has_time or self._is_riding):
             return 0
         # Fewer than all would leave time unused.
         has_plenty = self._credit_s >= _MOST_CREDIT_S
@@ -59,6 +63,7 @@ class TimeShare:
         self._num_since_side = 0 if num_side_rows else self._num_since_side + 1
         credit_s = self._credit_s + (seconds - side_s) * self._earned_per_s - side_s
         self._credit_s = min(credit_s, _MOST_CREDIT_S if is_contended else 0.0)
+        self._is_riding = self._credit_s >= (-_MOST_DEBT_S if self._is_riding else 0.0)
         if is_contended:
             kept = max(0.0, 1.0 - seconds / _WINDOW_S)
             self._window_s = self._window_s * kept + seconds
