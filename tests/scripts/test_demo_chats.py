@@ -18,6 +18,7 @@ from demo.data.memory import DRAWS, KINDS, recall_chat, untold_chat  # noqa: E40
 from demo.data.reasoning import reason_for, with_thoughts  # noqa: E402
 from demo.data.summaries import condensed, summary_chat, summary_of  # noqa: E402
 from demo.data.sums import Sum, asked_and_answered, small_sum, steps_of, sum_chat  # noqa: E402
+from demo.data.synonyms import with_synonyms  # noqa: E402
 from demo.data.titles import title_of  # noqa: E402
 from demo.data.words import Fillers  # noqa: E402
 
@@ -203,3 +204,27 @@ def test_blocks_with_frames_ask_whole_questions_half_of_the_time():
     whole = sum(block.question(rng) in block.questions[: block.num_whole] for _ in range(1000))
     assert 400 < whole < 700
     assert set(TOPICS) == {path.stem for path in TEXT.glob("*.txt")} & set(TOPICS)
+
+
+def test_synonyms_leave_names_and_numbers():
+    for seed in range(50):
+        said = with_synonyms(random.Random(seed), "Why did Anna Kelo buy 12 big houses in Rome?")
+        assert said.startswith("Why did Anna Kelo ")
+        assert said.endswith(" in Rome?")
+        assert " 12 " in said
+    assert with_synonyms(random.Random(0), "{n}") == "{n}"
+
+
+def test_only_training_draws_from_the_lexicon():
+    lexicon = ("zymurgy", "quokka")
+    training = [Fillers(random.Random(seed), ("lamp",), lexicon=lexicon).rare("lamp") for seed in range(100)]
+    evaluation = [Fillers(random.Random(seed), ("lamp",), True, lexicon=lexicon).rare("lamp") for seed in range(100)]
+    assert {*lexicon, "lamp"} == set(training)
+    assert set(evaluation) == {"lamp"}
+
+
+def test_frames_ask_in_no_way_that_evaluation_may_ask():
+    for kind in KINDS:
+        fact = kind.fact(fill(1))
+        assert len(fact.framed) > 40, kind.name
+        assert not set(fact.framed) & set(fact.asked)

@@ -1,5 +1,6 @@
 """Training in pieces: the next piece goes on where the last one stopped, with its optimiser and its schedule."""
 
+import os
 import sys
 import time
 from pathlib import Path
@@ -80,3 +81,25 @@ def test_what_was_trained_is_read_with_its_own_layers(tmp_path: Path) -> None:
 def test_the_layer_with_the_ngram_embedding_stays_a_delta_net() -> None:
     with pytest.raises(SystemExit, match="n-gram"):
         with_attention(Student(TINY), (1,))
+
+
+def test_rows_that_are_exchanged_are_read_again(tmp_path: Path, rows: np.ndarray) -> None:
+    source = Rows(tmp_path / "rows.npy")
+    np.save(source.path, rows[:2])
+    source.renew()
+    assert len(source.rows) == 2
+    np.save(tmp_path / "more.npy", rows)
+    (tmp_path / "more.npy").rename(source.path)
+    os.utime(source.path, (1, 1))  # at another time than the first, however coarse the file system's clock
+    source.renew()
+    assert len(source.rows) == len(rows)
+
+
+def test_a_snapshot_is_read_like_what_was_trained(tmp_path: Path) -> None:
+    files = TrainingFiles(tmp_path / "a.pt", tmp_path / "a.pt", tmp_path / "trained.safetensors")
+    model = with_attention(Student(TINY), (2,))
+    files.snapshot(model)
+    read = read_trained(files.weights, TINY)
+    assert read.arch == model.arch
+    assert all(torch.equal(tensor, read.state_dict()[name]) for name, tensor in model.state_dict().items())
+    assert [path.name for path in tmp_path.iterdir()] == ["trained.safetensors"]
