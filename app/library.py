@@ -12,12 +12,10 @@ from runtime.downloads.file_names import is_repo_id
 from runtime.downloads.manifest import Manifest
 from runtime.downloads.places import ModelPlaces, ModelState
 from runtime.errors import DownloadError, HotslotError
-from runtime.options import EngineOptions
 from runtime.spec import ModelSpec
 
 if TYPE_CHECKING:
     from runtime.downloads.catalog import CatalogModel
-    from runtime.memory.budget import Machine
 
 DEMO_NAME = "demo"
 CATALOG = "catalog.toml"
@@ -32,6 +30,8 @@ class LocalModel:
     licence: str
     spec: ModelSpec | None
     problem: str = ""
+    fingerprint: str = ""
+    """Names what is remembered of it from one start to the next."""
 
 
 @dataclass(frozen=True)
@@ -49,23 +49,6 @@ class RemoteModel:
     @property
     def state(self) -> ModelState:
         return self.places.state()
-
-
-@dataclass(frozen=True)
-class Fit:
-    """Whether a model runs on a machine, by the budget's own plan; `reason` says why not, with numbers."""
-
-    fits: bool
-    reason: str
-    num_slots: int
-    total_bytes: int
-    is_store_mapped: bool
-    """It fits only with its experts on the disk."""
-
-    @property
-    def verdict(self) -> str:
-        """yes, with mapped experts, or no."""
-        return "no" if not self.fits else "with mapped experts" if self.is_store_mapped else "yes"
 
 
 def resolve_model(name: str, locations: Locations) -> Path:
@@ -144,13 +127,12 @@ def list_partial(locations: Locations) -> list[str]:
     return [name for name in names if is_repo_id(name) and ModelPlaces(locations.models_dir, name).state() == "partial"]
 
 
-def judge_fit(spec: ModelSpec, machine: "Machine", options: EngineOptions) -> Fit:
-    """Ask the planner that the engine allocates by, so that no verdict differs from what it then does."""
-    # Planning a spec is needed by commands that show fits only.
-    from runtime.memory.budget import plan
-
-    budget = plan(spec, machine, options)
-    return Fit(budget.fits, budget.reason, budget.num_slots, budget.total_bytes, budget.is_store_mapped)
+def bytes_to_fetch(remote: RemoteModel) -> int:
+    """What is not here yet of a model of the Hub; 0 where its size is not known."""
+    if remote.state == "complete":
+        return 0
+    whole = remote.download_bytes or (remote.spec.weights.checkpoint_bytes if remote.spec is not None else 0)
+    return max(0, whole - remote.places.present_bytes())
 
 
 def remove_download(places: ModelPlaces, locations: Locations) -> int:
@@ -186,10 +168,13 @@ def list_models(locations: Locations) -> list[LocalModel]:
 def describe_model(name: str, folder: Path) -> LocalModel:
     """What the folder's headers say; a folder that can't be used is described by its problem."""
     # Brings numpy, which the commands that only resolve a name need not wait for.
-    from runtime.checkpoint.facts import read_facts
+    from runtime.checkpoint.facts import open_checkpoint
+    from runtime.checkpoint.fingerprint import fingerprint
 
     try:
-        return LocalModel(name, folder, _read_licence(folder), read_facts(folder))
+        checkpoint = open_checkpoint(folder)
+        known_as = fingerprint(checkpoint.files)
+        return LocalModel(name, folder, _read_licence(folder), checkpoint.spec, fingerprint=known_as)
     except HotslotError as error:
         return LocalModel(name, folder, _read_licence(folder), None, clean_line(str(error)))
 

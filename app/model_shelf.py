@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Literal
 
 from app.errors import ModelNameError
+from app.fit import Fit, FitJudge
 from app.library import (
     DEMO_NAME,
-    Fit,
     LocalModel,
     RemoteModel,
+    bytes_to_fetch,
     describe_model,
     find_remote,
-    judge_fit,
     list_models,
     list_partial,
     list_remotes,
@@ -119,56 +119,64 @@ class ShelfKeeper:
 
     def look(self) -> ModelShelf:
         """Raises HotslotError where the device of the settings can't be used, or the catalogue can't be read."""
-        machine = self._probe()
-        models_dir = self._locations.models_dir
-        return ModelShelf(tuple(self._entries(machine)), machine, free_disk_bytes(models_dir), _is_hub_switched_off())
+        judge = self._judge()
+        disk_free_bytes = free_disk_bytes(self._locations.models_dir)
+        return ModelShelf(tuple(self._entries(judge)), judge.machine, disk_free_bytes, _is_hub_switched_off())
 
     def entry_of(self, name: str) -> ModelEntry:
         """Of whatever a user names: a model, a repository or a folder. Raises ModelNameError."""
-        machine = self._probe()
+        judge = self._judge()
         remote = None if name == DEMO_NAME else find_remote(name, self._locations)
         if remote is not None:
-            return self._of_remote(remote, machine)
+            return self._of_remote(remote, judge)
         path = resolve_model(name, self._locations)
         known = name if name == DEMO_NAME or self._locations.models_dir / name == path else str(path)
-        return self._of_local(describe_model(known, path), machine)
+        return self._of_local(describe_model(known, path), judge)
 
-    def _entries(self, machine: Machine) -> Iterable[ModelEntry]:
+    def _entries(self, judge: FitJudge) -> Iterable[ModelEntry]:
         remotes = {remote.places.repo_id: remote for remote in list_remotes(self._locations)}
         begun = [name for name in list_partial(self._locations) if name not in remotes]
         remotes |= {name: remote for name in begun if (remote := find_remote(name, self._locations)) is not None}
         for model in list_models(self._locations):
             remote = remotes.pop(model.name, None) or self._origin(model)
-            yield self._of_local(model, machine) if remote is None else self._of_remote(remote, machine, model)
+            yield self._of_local(model, judge) if remote is None else self._of_remote(remote, judge, model)
         # What was begun comes before what was not.
         for remote in sorted(remotes.values(), key=lambda remote: remote.state == "absent"):
-            yield self._of_remote(remote, machine)
+            yield self._of_remote(remote, judge)
 
     def _origin(self, model: LocalModel) -> RemoteModel | None:
         """The repository that a folder was downloaded from."""
         remote = None if model.name == DEMO_NAME else find_remote(model.name, self._locations)
         return remote if remote is not None and remote.places.folder == model.path else None
 
-    def _of_local(self, model: LocalModel, machine: Machine) -> ModelEntry:
+    def _of_local(self, model: LocalModel, judge: FitJudge) -> ModelEntry:
         state: EntryState = "complete" if model.spec is not None else "unusable"
         num_bytes = model.spec.weights.checkpoint_bytes if model.spec is not None else 0
-        return ModelEntry(model.name, model, None, state, num_bytes, self._fit(model.spec, machine))
+        return ModelEntry(model.name, model, None, state, num_bytes, self._fit(model, judge))
 
-    def _of_remote(self, remote: RemoteModel, machine: Machine, model: LocalModel | None = None) -> ModelEntry:
+    def _of_remote(self, remote: RemoteModel, judge: FitJudge, model: LocalModel | None = None) -> ModelEntry:
         places = remote.places
         if model is None and places.folder.is_dir():
             model = describe_model(places.repo_id, places.folder)
         state: EntryState = remote.state
         if model is not None and not places.is_downloaded:
             # A folder of this name that somebody put here.
-            return self._of_local(model, machine)
+            return self._of_local(model, judge)
         if state == "complete" and model is not None and model.spec is None:
             state = "unusable"
         entry = ModelEntry(remote.name, model, remote, state, places.present_bytes(), None, _commit(places))
-        return replace(entry, fit=self._fit(entry.spec, machine))
+        if entry.local is not None and entry.local.spec is not None and state == "complete":
+            return replace(entry, fit=self._fit(entry.local, judge))
+        fit = None if entry.spec is None else judge.judge(entry.spec, bytes_to_fetch(remote))
+        return replace(entry, fit=fit)
 
-    def _fit(self, spec: ModelSpec | None, machine: Machine) -> Fit | None:
-        return None if spec is None else judge_fit(spec, machine, self._options)
+    @staticmethod
+    def _fit(model: LocalModel, judge: FitJudge) -> Fit | None:
+        return None if model.spec is None else judge.judge(model.spec, fingerprint=model.fingerprint)
+
+    def _judge(self) -> FitJudge:
+        disk_free_bytes, cache_dir = free_disk_bytes(self._locations.models_dir), self._locations.cache_dir
+        return FitJudge(self._probe(), self._options, disk_free_bytes=disk_free_bytes, cache_dir=cache_dir)
 
     def _probe(self) -> Machine:
         # Brings psutil, which those who draw and do not look need not wait for.

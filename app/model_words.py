@@ -1,7 +1,7 @@
 """Models, fits and downloads in words, the same on the screen and line by line."""
 
 from app.figures import count_text, seconds_text, size_text
-from app.library import Fit
+from app.fit import Fit
 from app.model_jobs import JobState
 from app.model_shelf import EntryState, ModelEntry, ModelShelf
 from runtime.downloads.events import DownloadProgressed
@@ -33,7 +33,13 @@ def fit_text(fit: Fit | None) -> str:
     if not fit.fits:
         return f"Does not fit: {fit.reason}"
     how = "Fits with mapped experts, which stay on the disk" if fit.is_store_mapped else "Fits"
-    return f"{how}: {fit.num_slots} slots, {size_text(fit.total_bytes)} in all"
+    text = f"{how}: {fit.num_slots} slots, {size_text(fit.total_bytes)} in all"
+    return text if fit.speed is None else f"{text}, about {fit.speed.tok_s:.0f} tok/s"
+
+
+def speed_text(fit: Fit | None) -> str:
+    """What the predicted speed assumes; '' where there is none."""
+    return "" if fit is None or fit.speed is None else f"Predicted: {fit.speed.why}"
 
 
 def fit_word(fit: Fit | None) -> str:
@@ -135,6 +141,8 @@ def about_lines(entry: ModelEntry, job: JobState | None, other: DownloadProgress
     elif other is not None:
         lines.append(f"Another Hotslot downloads it: {event_text(other)}")
     lines.append(f"Can't be used: {entry.problem}" if entry.state == "unusable" else fit_text(entry.fit))
+    if entry.state != "unusable" and (speed := speed_text(entry.fit)):
+        lines.append(speed)
     lines.append(f"{facts_text(entry) or SHAPE_UNKNOWN} · {licence_text(entry)}")
     return lines
 

@@ -1,23 +1,24 @@
 """`hotslot models`: what is on this machine and in the catalogue, what fits; get, check and remove a model."""
 
 import argparse
-import shutil
 import sys
 from pathlib import Path
 from typing import Any
 
 from app.commands.context import CommandContext
 from app.commands.models_fetch import run_pull, run_verify
+from app.commands.options import add_disk_option, add_memory_options
 from app.console import format_bytes
+from app.described_machine import described_machine, judged_disk_bytes
 from app.errors import ModelNameError
+from app.fit import Fit, FitJudge
 from app.library import (
     DEMO_NAME,
-    Fit,
     LocalModel,
     RemoteModel,
+    bytes_to_fetch,
     describe_model,
     find_remote,
-    judge_fit,
     list_models,
     list_partial,
     list_remotes,
@@ -36,7 +37,9 @@ def add_parser(commands: Any) -> None:
         "models", help="models here and on the Hub: list, get, check, remove", allow_abbrev=False
     )
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-    _add_action(actions, "list", run_list, "list what is here and what is in the catalogue, with what fits")
+    listing = _add_action(actions, "list", run_list, "list what is here and what is in the catalogue, with what fits")
+    add_memory_options(listing)
+    add_disk_option(listing)
     _add_action(actions, "info", run_info, "all that is known of one model", "'demo', a folder, or " + _NAME_HELP)
     pull = _add_action(actions, "pull", run_pull, "download a model, or go on with it", _NAME_HELP)
     pull.add_argument("--revision", metavar="R", default=None, help="a branch, tag or commit; default: the newest")
@@ -50,7 +53,7 @@ def run_list(context: CommandContext, arguments: argparse.Namespace) -> int:
     context.tell_settings_notice()
     models = list_models(context.locations)
     remotes = [remote for remote in list_remotes(context.locations) if remote.state != "complete"]
-    judge = _Judge(context)
+    judge = _Judge(context, arguments.disk)
     if arguments.json:
         listed = [_local_json(model, judge) for model in models] + [_remote_json(remote, judge) for remote in remotes]
         context.console.print_json(listed)
@@ -112,37 +115,50 @@ def _add_action(actions: Any, name: str, run: Any, text: str, name_help: str = "
 
 
 class _Judge:
-    """Asks the planner for this machine as it is now, looked at once."""
+    """Judges for this machine as it is now, or for the one that the options describe; looked at once."""
 
-    def __init__(self, context: CommandContext) -> None:
-        # Brings psutil, which commands that judge nothing need not wait for.
-        from runtime.memory.probe import probe_machine
+    def __init__(self, context: CommandContext, disk: str | None = None) -> None:
+        options = context.settings.engine_options(Path())
+        self.disk_free_bytes = judged_disk_bytes(options, disk, context.locations.models_dir)
+        self._judge = FitJudge(
+            described_machine(options),
+            options,
+            disk_free_bytes=self.disk_free_bytes,
+            cache_dir=context.locations.cache_dir,
+        )
 
-        self._options = context.settings.engine_options(Path())
-        self._machine = probe_machine(self._options)
+    def local(self, model: LocalModel) -> Fit | None:
+        return None if model.spec is None else self._judge.judge(model.spec, fingerprint=model.fingerprint)
 
-    def fit(self, spec: ModelSpec | None) -> Fit | None:
-        return None if spec is None else judge_fit(spec, self._machine, self._options)
+    def remote(self, remote: RemoteModel) -> Fit | None:
+        return None if remote.spec is None else self._judge.judge(remote.spec, bytes_to_fetch(remote))
 
-    def text(self, spec: ModelSpec | None) -> str:
-        fit = self.fit(spec)
-        return "?" if fit is None else f"{fit.verdict}, {fit.num_slots} slots" if fit.fits else "no"
 
-    def facts(self, spec: ModelSpec | None) -> dict[str, Any]:
-        fit = self.fit(spec)
-        if fit is None:
-            return {
-                "fits": None,
-                "fit_verdict": None,
-                "fit_reason": "its shapes are not known before its config is here",
-            }
+def _fit_text(fit: Fit | None) -> str:
+    if fit is None:
+        return "?"
+    if not fit.fits or fit.speed is None:
+        return "no"
+    return f"{fit.verdict}, {fit.num_slots} slots, about {fit.speed.tok_s:.0f} tok/s"
+
+
+def _fit_facts(fit: Fit | None) -> dict[str, Any]:
+    if fit is None:
         return {
-            "fits": fit.fits,
-            "fit_reason": fit.reason,
-            "fit_verdict": fit.verdict,
-            "fit_slots": fit.num_slots,
-            "fit_total_bytes": fit.total_bytes,
+            "fits": None,
+            "fit_verdict": None,
+            "fit_reason": "its shapes are not known before its config is here",
         }
+    return {
+        "fits": fit.fits,
+        "fit_reason": fit.reason,
+        "fit_verdict": fit.verdict,
+        "fit_slots": fit.num_slots,
+        "fit_total_bytes": fit.total_bytes,
+        "to_fetch_bytes": fit.to_fetch_bytes,
+        "predicted_tok_s": None if fit.speed is None else round(fit.speed.tok_s, 2),
+        "predicted_why": "" if fit.speed is None else fit.speed.why,
+    }
 
 
 def _info(context: CommandContext, name: str, judge: _Judge) -> dict[str, Any]:
@@ -168,7 +184,7 @@ def _local_row(model: LocalModel, judge: _Judge) -> tuple[str, ...]:
         f"{spec.num_layers} x {spec.moe.num_experts}, top {spec.moe.num_experts_per_token}",
         spec.weights.expert_format,
         str(spec.max_context_tokens),
-        judge.text(spec),
+        _fit_text(judge.local(model)),
         model.licence,
     )
 
@@ -176,7 +192,7 @@ def _local_row(model: LocalModel, judge: _Judge) -> tuple[str, ...]:
 def _remote_row(remote: RemoteModel, judge: _Judge) -> tuple[str, ...]:
     size = "?" if remote.download_bytes is None else format_bytes(remote.download_bytes)
     here = format_bytes(remote.places.present_bytes()) if remote.state == "partial" else "no"
-    return (remote.name, remote.places.repo_id, size, here, judge.text(remote.spec), remote.licence)
+    return (remote.name, remote.places.repo_id, size, here, _fit_text(judge.remote(remote)), remote.licence)
 
 
 def _local_json(model: LocalModel, judge: _Judge) -> dict[str, Any]:
@@ -188,7 +204,7 @@ def _local_json(model: LocalModel, judge: _Judge) -> dict[str, Any]:
         "is_usable": model.spec is not None,
         "problem": model.problem,
     }
-    return facts | _spec_facts(model.spec) | judge.facts(model.spec)
+    return facts | _spec_facts(model.spec) | _fit_facts(judge.local(model))
 
 
 def _remote_json(remote: RemoteModel, judge: _Judge) -> dict[str, Any]:
@@ -203,9 +219,9 @@ def _remote_json(remote: RemoteModel, judge: _Judge) -> dict[str, Any]:
         "revision": remote.revision,
         "download_bytes": remote.download_bytes,
         "present_bytes": remote.places.present_bytes(),
-        "disk_free_bytes": _free_bytes(remote.places.models_dir),
+        "disk_free_bytes": judge.disk_free_bytes,
     }
-    return facts | _spec_facts(remote.spec) | judge.facts(remote.spec)
+    return facts | _spec_facts(remote.spec) | _fit_facts(judge.remote(remote))
 
 
 def _spec_facts(spec: ModelSpec | None) -> dict[str, Any]:
@@ -221,13 +237,6 @@ def _spec_facts(spec: ModelSpec | None) -> dict[str, Any]:
         "record_bytes": spec.weights.record_bytes,
         "context_tokens": spec.max_context_tokens,
     }
-
-
-def _free_bytes(folder: Path) -> int:
-    """Of the disk that the folder lies on or would lie on."""
-    while not folder.exists():
-        folder = folder.parent
-    return shutil.disk_usage(folder).free
 
 
 def _shown(key: str, value: Any) -> str:

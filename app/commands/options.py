@@ -97,6 +97,13 @@ def add_memory_options(parser: "argparse.ArgumentParser | argparse._ArgumentGrou
     )
 
 
+def add_disk_option(parser: argparse.ArgumentParser) -> None:
+    """For a judgement of models that are not here yet."""
+    parser.add_argument(
+        "--disk", type=parse_size_option, metavar="SIZE", help="judge by so much free disk; otherwise what is free"
+    )
+
+
 def parse_size_option(text: str) -> str:
     """A size as it was written, if it is one above 0."""
     try:

@@ -1,16 +1,18 @@
 """`hotslot plan`: where the memory goes, line by line, before anything is loaded."""
 
 import argparse
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from app.commands.context import CommandContext
-from app.commands.options import add_memory_options
+from app.commands.options import add_disk_option, add_memory_options
 from app.console import format_bytes
+from app.described_machine import described_machine, judged_disk_bytes
 from app.errors import ModelNameError
-from app.library import find_remote
-from runtime.options import EngineOptions
+from app.fit import Fit, FitJudge
+from app.library import bytes_to_fetch, find_remote
+from runtime.memory.rates import MachineRates, RatesQuestion, keep_rates, known_rates, measure_rates
 from runtime.spec import ModelSpec
 
 if TYPE_CHECKING:
@@ -28,6 +30,7 @@ def add_parser(commands: Any) -> None:
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     add_memory_options(parser)
+    add_disk_option(parser)
     parser.set_defaults(run=run)
 
 
@@ -36,25 +39,44 @@ def run(context: CommandContext, arguments: argparse.Namespace) -> int:
     from runtime.memory.budget import plan
 
     context.tell_settings_notice()
-    folder, spec, notice = _model(context)
-    options = context.settings.engine_options(folder)
-    budget = plan(spec, _machine(options), options)
-    if notice is not None:
-        context.console.notice(notice)
+    model = _model(context)
+    options = context.settings.engine_options(model.folder)
+    machine = _measured(described_machine(options))
+    budget = plan(model.spec, machine, options)
+    disk_free_bytes = judged_disk_bytes(options, arguments.disk, context.locations.models_dir)
+    rates = _rates(model.spec, machine, context.locations.cache_dir)
+    judge = FitJudge(
+        machine, options, disk_free_bytes=disk_free_bytes, cache_dir=context.locations.cache_dir, rates=rates
+    )
+    fit = judge.judge_plan(model.spec, budget, model.to_fetch_bytes, model.fingerprint)
+    if model.notice is not None:
+        context.console.notice(model.notice)
     if arguments.json:
-        described = {"model": spec.name, "notice": notice, "device": budget.device}
-        context.console.print_json({**described, **_to_json(budget)})
+        described = {"model": model.spec.name, "notice": model.notice, "device": budget.device}
+        disk = {"to_fetch_bytes": fit.to_fetch_bytes, "disk_free_bytes": disk_free_bytes}
+        context.console.print_json({**described, **_to_json(budget), **disk, **_verdict_json(fit)})
     else:
-        _print_plan(context, budget)
-    if not budget.fits:
-        context.console.notice(budget.reason)
-    return 0 if budget.fits else 1
+        _print_plan(context, budget, fit)
+    if not fit.fits:
+        context.console.notice(fit.reason)
+    return 0 if fit.fits else 1
 
 
-def _model(context: CommandContext) -> tuple[Path, ModelSpec, str | None]:
-    """Folder, shapes and what is to be said of them: measured from a folder, else the catalogue's."""
+@dataclass(frozen=True)
+class _Model:
+    """What is planned: measured from a folder, else as the catalogue says; `notice` is what is to be said of it."""
+
+    folder: Path
+    spec: ModelSpec
+    notice: str | None
+    fingerprint: str = ""
+    to_fetch_bytes: int = 0
+
+
+def _model(context: CommandContext) -> _Model:
     # Brings numpy, which the other commands need not wait for.
     from runtime.checkpoint.facts import open_checkpoint
+    from runtime.checkpoint.fingerprint import fingerprint
 
     try:
         folder = context.model_path()
@@ -63,30 +85,46 @@ def _model(context: CommandContext) -> tuple[Path, ModelSpec, str | None]:
         if remote is None or remote.spec is None:
             raise
         notice = f"{remote.name} is not on this machine; planned from its published shapes, dense weights as bf16"
-        return remote.places.folder, remote.spec, notice
+        return _Model(remote.places.folder, remote.spec, notice, to_fetch_bytes=bytes_to_fetch(remote))
     checkpoint = open_checkpoint(folder)
-    return folder, checkpoint.spec, checkpoint.notice
+    return _Model(folder, checkpoint.spec, checkpoint.notice, fingerprint(checkpoint.files))
 
 
-def _machine(options: EngineOptions) -> "Machine":
-    """This machine, or the one that --device cuda, --vram and --ram describe. A CPU engine's own size is measured."""
+def _measured(machine: "Machine") -> "Machine":
+    """With the size of a CPU's engine, which is measured."""
     from runtime.client import child_environment
-    from runtime.memory.probe import probe_machine
     from runtime.memory.process_base import measure_process_base
 
-    if options.device == "cuda" and options.vram_bytes is not None:
-        machine = replace(
-            probe_machine(replace(options, device="cpu")), device="cuda", vram_free_bytes=options.vram_bytes
-        )
-    else:
-        machine = probe_machine(options)
-    if machine.device == "cpu":
-        held, mapped = measure_process_base(child_environment())
-        machine = replace(machine, process_base_bytes=held, library_bytes=mapped)
-    if options.ram_bytes is None:
+    if machine.device != "cpu":
         return machine
-    # More than this machine has can be planned for, too.
-    return replace(machine, ram_total_bytes=options.ram_bytes, ram_available_bytes=options.ram_bytes)
+    held, mapped = measure_process_base(child_environment())
+    return replace(machine, process_base_bytes=held, library_bytes=mapped)
+
+
+def _rates(spec: ModelSpec, machine: "Machine", cache_dir: Path) -> MachineRates | None:
+    """As measured before, or now; None for a card that this machine doesn't have."""
+    from runtime.client import child_environment
+    from runtime.memory.probe import free_vram_bytes
+
+    question = RatesQuestion.of(spec, machine.device, machine.num_cores)
+    known = known_rates(question, cache_dir)
+    if known is not None or (machine.device == "cuda" and free_vram_bytes() is None):
+        return known
+    rates = measure_rates(question, child_environment())
+    keep_rates(question, rates, cache_dir)
+    return rates
+
+
+def _verdict_json(fit: Fit) -> dict[str, Any]:
+    """The disk is part of what fits."""
+    speed = fit.speed
+    return {
+        "fits": fit.fits,
+        "reason": fit.reason,
+        "predicted_tok_s": None if speed is None else round(speed.tok_s, 2),
+        "predicted_hit_rate": None if speed is None else round(speed.hit_rate.value, 4),
+        "predicted_why": "" if speed is None else speed.why,
+    }
 
 
 def _to_json(budget: "BudgetPlan") -> dict[str, Any]:
@@ -103,7 +141,7 @@ def _to_json(budget: "BudgetPlan") -> dict[str, Any]:
     }
 
 
-def _print_plan(context: CommandContext, budget: "BudgetPlan") -> None:
+def _print_plan(context: CommandContext, budget: "BudgetPlan", fit: Fit) -> None:
     rows = [(line.name, format_bytes(line.num_bytes), line.why) for line in budget.lines]
     context.console.print_table([("part", "size", "why"), *rows], right=(1,))
     slots = f"{budget.num_slots} expert slots of {format_bytes(budget.slot_bytes)}"
@@ -111,3 +149,7 @@ def _print_plan(context: CommandContext, budget: "BudgetPlan") -> None:
         f"{slots}, {format_bytes(budget.total_bytes)} in all, headroom {format_bytes(budget.headroom_bytes)}, "
         f"host memory {format_bytes(budget.host_bytes)}"
     )
+    if fit.to_fetch_bytes:
+        context.console.print(f"{format_bytes(fit.to_fetch_bytes)} are still to be fetched to the disk")
+    if fit.speed is not None:
+        context.console.print(f"about {fit.speed.tok_s:.0f} tok/s: {fit.speed.why}")

@@ -14,7 +14,7 @@ from typing import Any, cast
 
 import torch
 
-from runtime.benches.measures import measure_bandwidths
+from runtime.benches.measures import time_runs
 from runtime.kernels.torch_ops.experts import ExpertCompute
 from runtime.memory.rates import MachineRates, RatesQuestion, card_rates
 from runtime.record import RecordLayout
@@ -23,6 +23,7 @@ from runtime.spec import ExpertFormat
 _MATRIX_BYTES = 64 << 20
 """More than a cache holds."""
 _POOL_BYTES = 16 << 20
+_COPY_BYTES, _READ_BYTES = 256 << 20, 512 << 20
 _NUM_SMALL_OPS = 11
 _ROUNDS = 7
 
@@ -32,10 +33,18 @@ def measure(question: RatesQuestion) -> MachineRates:
     origin = f"measured here on {time.strftime('%Y-%m-%d')}"
     if question.device == "cpu":
         return _on_cpu(question, origin)
-    found = measure_bandwidths(torch.device("cuda"))
-    assert found.device_read is not None
-    assert found.host_to_device is not None
-    return card_rates(found.device_read, found.host_to_device, origin)
+    return _on_card(torch.device("cuda"), origin)
+
+
+def _on_card(device: torch.device, origin: str) -> MachineRates:
+    """Of its memory and of the way to it; takes 768 MiB of it for a moment."""
+    source = torch.empty(_COPY_BYTES, dtype=torch.uint8, pin_memory=True)
+    target = torch.empty_like(source, device=device)
+    numbers = torch.ones(_READ_BYTES // 4, device=device)
+    copies = [time_runs(lambda: target.copy_(source, non_blocking=True), 1, device) for _ in range(_ROUNDS)]
+    reads = [time_runs(lambda: numbers.sum(), 1, device) for _ in range(_ROUNDS)]
+    copy_s, read_s = (statistics.median(times[2:]) for times in (copies, reads))
+    return card_rates(numbers.nbytes / read_s, source.nbytes / copy_s, origin)
 
 
 @torch.inference_mode()

@@ -7,9 +7,9 @@ tokens each; a long chunk gets every core.
 
 from dataclasses import dataclass
 
+from runtime.memory.rates import decode_threads
 from runtime.spec import ModelSpec
 
-_LAYER_BYTES_PER_THREAD = 8 << 20
 _SHORT_CHUNK_TOKENS = 128
 """Measured with the demo model: 32, 64 and 128 tokens take 62, 82 and 111 ms on one thread; on two 142, 206 and 231 ms
 beside other programs, and no less than on one with both cores to themselves."""
@@ -27,8 +27,7 @@ class ThreadPlan:
         """`num_threads` is the user's choice for every step, None for ours."""
         if num_threads is not None:
             return cls(num_threads, num_threads)
-        layer_bytes = 4 * spec.weights.dense_params // spec.num_layers
-        return cls(max(1, min(num_cores, layer_bytes // _LAYER_BYTES_PER_THREAD)), num_cores)
+        return cls(decode_threads(spec, num_cores), num_cores)
 
     def of_step(self, num_tokens: int) -> int:
         """Threads for a step of so many tokens."""

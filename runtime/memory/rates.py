@@ -17,6 +17,7 @@ from runtime.spec import ModelSpec
 
 TIMEOUT_S = 60
 FOLDER = "rates"
+LAYER_BYTES_PER_THREAD = 8 << 20
 
 
 @dataclass(frozen=True)
@@ -32,11 +33,13 @@ class MachineRates:
     unit_s: float
     origin: str
     """'measured here on ...' or what they are typical of."""
+    disk_bytes_s: float = 2e9
+    """Of records read from the disk; typical of a disk on PCIe."""
 
 
-DENSE_SHARE, EXPERT_SHARE, COPY_SHARE = 0.58, 0.46, 0.90
-"""Of a card's bandwidths, what decode's kernels reach on an H200: of the rate of a sum over its memory, of the same,
-and of a copy of 1 GiB to it."""
+DENSE_SHARE, EXPERT_SHARE, COPY_SHARE = 0.95, 0.90, 0.90
+"""Of a card's bandwidths, what decode's kernels reach beside the time of their launches, which is small work: of the
+rate of a sum over its memory, of the same, and of a large copy to it."""
 CARD_UNIT_S = 1e-6
 
 
@@ -58,6 +61,12 @@ TYPICAL = {
 """By device."""
 
 
+def decode_threads(spec: ModelSpec, num_cores: int) -> int:
+    """CPU threads of a decode step: small matrices are read faster than sleeping threads wake."""
+    layer_bytes = 4 * spec.weights.dense_params // spec.num_layers
+    return max(1, min(num_cores, layer_bytes // LAYER_BYTES_PER_THREAD))
+
+
 @dataclass(frozen=True)
 class RatesQuestion:
     """What is to be measured: rates depend on the width of the model and on the size of a record."""
@@ -70,16 +79,13 @@ class RatesQuestion:
     num_threads: int
 
     @classmethod
-    def of(cls, spec: ModelSpec, device: str, num_threads: int) -> "RatesQuestion":
-        moe = spec.moe
-        return cls(
-            device,
-            spec.hidden_size,
-            moe.intermediate,
-            moe.num_experts_per_token,
-            spec.weights.expert_format,
-            num_threads if device == "cpu" else 0,
-        )
+    def of(cls, spec: ModelSpec, device: str, num_cores: int) -> "RatesQuestion":
+        """A card's bandwidths are the same for every model."""
+        if device == "cuda":
+            return cls(device, 0, 0, 0, "", 0)
+        moe, num_threads = spec.moe, decode_threads(spec, num_cores)
+        num_choices, expert_format = moe.num_experts_per_token, spec.weights.expert_format
+        return cls(device, spec.hidden_size, moe.intermediate, num_choices, expert_format, num_threads)
 
     @property
     def file_name(self) -> str:

@@ -8,6 +8,7 @@ import hashlib
 import json
 import logging
 import os
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -68,6 +69,12 @@ class ResidentFile:
         except _UnusableError as error:
             problem = str(error)
         _logger.warning("%s is ignored, the slots start empty: %s", self.path, problem)
+        return None
+
+    def peek(self) -> ResidentSet | None:
+        """The same, without a word in the log: for those who only show what is known."""
+        with suppress(_UnusableError, OSError):
+            return self._parse(self._content())
         return None
 
     def write(self, residents: ResidentSet) -> None:

@@ -2,7 +2,8 @@
 
 One token of one sequence at a short context:
 
-    step = dense bytes / reading rate + routed experts' bytes / expert rate + missed bytes / copying rate + small work
+    step = dense bytes / reading rate + routed experts' bytes / expert rate + missed bytes / copying rate
+         + bytes from the disk / disk rate + small work
 
 Small work is counted in units, per kind of block. On a CPU a unit is the time of a small torch operation, and the
 numbers are those of operations in the decoder. On a GPU it is a microsecond on an H200, from the profile of `hotslot
@@ -51,7 +52,7 @@ CPU_UNITS = UnitCosts(
     step=450,
 )  # fmt: skip
 CUDA_UNITS = UnitCosts(
-    linear_attention=12, sparse_attention=32, full_attention=20, hyper_block=8.4, plain_block=4, moe=24, ngram=30,
+    linear_attention=24, sparse_attention=46, full_attention=34, hyper_block=11, plain_block=5, moe=38, ngram=30,
     step=60,
 )  # fmt: skip
 
@@ -71,13 +72,15 @@ class Forecast:
     dense_s: float
     experts_s: float
     misses_s: float
+    disk_s: float
+    """Of the missed experts, those that are not in main memory either; 0 where all are."""
     small_s: float
     hit_rate: HitRate
     rates: MachineRates
 
     @property
     def step_s(self) -> float:
-        return self.dense_s + self.experts_s + self.misses_s + self.small_s
+        return self.dense_s + self.experts_s + self.misses_s + self.disk_s + self.small_s
 
     @property
     def tok_s(self) -> float:
@@ -91,8 +94,15 @@ class Forecast:
         return (
             f"{hits.value:.0%} of routed experts have a slot ({hits.origin}); missing ones are copied at "
             f"{rates.copy_bytes_s / 1e9:.1f} GB/s, dense weights read at {rates.dense_bytes_s / 1e9:.0f} GB/s "
-            f"({rates.origin})"
+            f"({rates.origin}){self._disk_why}"
         )
+
+    @property
+    def _disk_why(self) -> str:
+        if not self.disk_s:
+            return ""
+        share = self.disk_s / self.step_s
+        return f"; {share:.0%} of the time goes to the disk, at {self.rates.disk_bytes_s / 1e9:.1f} GB/s"
 
 
 def forecast(spec: ModelSpec, budget: BudgetPlan, rates: MachineRates, live: HitRate | None = None) -> Forecast:
@@ -104,10 +114,18 @@ def forecast(spec: ModelSpec, budget: BudgetPlan, rates: MachineRates, live: Hit
         dense_s=dense_read_bytes(spec, budget) / rates.dense_bytes_s,
         experts_s=routed_bytes / rates.expert_bytes_s,
         misses_s=(1.0 - hit_rate.value) * routed_bytes / rates.copy_bytes_s,
+        disk_s=_disk_share(spec, budget) * routed_bytes / rates.disk_bytes_s,
         small_s=units.of(spec) * rates.unit_s,
         hit_rate=hit_rate,
         rates=rates,
     )
+
+
+def _disk_share(spec: ModelSpec, budget: BudgetPlan) -> float:
+    """Of routed experts, those that lie neither in a slot nor in the host cache of a mapped store."""
+    if not budget.is_store_mapped:
+        return 0.0
+    return 1.0 - expected_hit_rate(spec, budget.num_slots + budget.num_cached_records).value
 
 
 def dense_read_bytes(spec: ModelSpec, budget: BudgetPlan) -> int:

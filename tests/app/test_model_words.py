@@ -2,7 +2,8 @@
 
 import pytest
 
-from app.library import Fit, RemoteModel, find_remote
+from app.fit import Fit
+from app.library import RemoteModel, find_remote
 from app.locations import Locations
 from app.model_jobs import JobState
 from app.model_words import fit_text, fit_word, job_text, job_word

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from app.library import judge_fit, list_remotes
+from app.fit import FitJudge
+from app.library import list_remotes
 from app.locations import DEMO_MODEL, Locations, asset_path
 from runtime.memory.budget import Machine, plan
 from runtime.options import EngineOptions
@@ -257,7 +258,7 @@ def test_verdicts_are_the_planners(vram: int, ram: int) -> None:
     verdicts = {}
     for remote in list_remotes(Locations.resolve()):
         if remote.spec is not None:
-            fit = judge_fit(remote.spec, machine, options)
+            fit = FitJudge(machine, options).judge(remote.spec)
             verdicts[remote.name] = fit.verdict
             budget = plan(remote.spec, machine, options)
             assert (fit.fits, fit.is_store_mapped) == (budget.fits, budget.is_store_mapped)
