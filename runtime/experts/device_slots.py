@@ -153,7 +153,11 @@ class DeviceSlots:
         return [(*divmod(owner, self.num_experts), slot) for slot, owner in enumerate(owners) if owner != EMPTY]
 
     def check_integrity(self) -> None:
-        """Raise AssertionError unless slot map and owners are each other's inverse and slots fill from 0 upwards."""
+        """Raise AssertionError unless slot map and owners are each other's inverse and slots fill from 0 upwards.
+
+        Waits for steps that were launched: they move experts.
+        """
+        self._wait()
         residents = self.residents()
         # A step that was launched may have filled some that the host has not counted yet.
         num_new = int(self.state.counters[1]) - self._counted[1]
