@@ -6,12 +6,10 @@ import threading
 import time
 from collections import namedtuple
 from collections.abc import Iterator
-from pathlib import Path
 
 import huggingface_hub.constants
 import pytest
 
-from app.environment import Environment
 from app.errors import ModelNameError
 from app.library import RemoteModel, find_remote
 from app.locations import Locations
@@ -22,11 +20,6 @@ from app.settings import Settings
 from runtime.downloads.hub import HubAccess
 from tests.support.hub_server import COMMIT, Fault, HubServer, Repository, running_hub
 from tests.support.small_repository import REPO_ID, SHARDS, small_model
-
-
-@pytest.fixture
-def locations(tmp_path: Path) -> Locations:
-    return Locations.resolve(Environment(tmp_path / "home", False, ""))
 
 
 @pytest.fixture

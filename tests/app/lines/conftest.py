@@ -10,7 +10,6 @@ import pytest
 from app.chat.session import ChatSession
 from app.chat.toolset import ToolSet
 from app.console import Console
-from app.environment import Environment
 from app.lines.line_base import LineState
 from app.lines.line_chat import LineChat
 from app.lines.line_input import LineInput
@@ -32,16 +31,6 @@ class Said:
 
 
 RunLines = Callable[..., Awaitable[Said]]
-
-
-@pytest.fixture
-def locations(tmp_path: Path) -> Locations:
-    return Locations.resolve(Environment(tmp_path / "home", False, ""))
-
-
-@pytest.fixture
-def store(locations: Locations) -> Store:
-    return Store.open(locations.database_file)
 
 
 @pytest.fixture

@@ -11,7 +11,6 @@ from textual.screen import Screen
 
 from app.chat.session import ChatSession
 from app.engine import ProgressCallback
-from app.environment import Environment
 from app.locations import Locations
 from app.settings import Settings
 from app.store.conversations import Store
@@ -21,16 +20,6 @@ from runtime.protocol import Finished, Generate, Loaded, RequestEvent
 from tests.support.scripted_engine import ScriptedEngine, Step
 
 MakeApp = Callable[..., HotslotApp]
-
-
-@pytest.fixture
-def locations(tmp_path: Path) -> Locations:
-    return Locations.resolve(Environment(tmp_path / "home", False, ""))
-
-
-@pytest.fixture
-def store(locations: Locations) -> Store:
-    return Store.open(locations.database_file)
 
 
 @pytest.fixture
@@ -44,11 +33,13 @@ def make_app(locations: Locations, store: Store, tmp_path: Path) -> MakeApp:
         conversation_id: str | None = None,
         notices: tuple[str, ...] = (),
         names_chats: bool = False,
+        kept_in: Store | None = None,
     ) -> HotslotApp:
+        kept_in = kept_in or store
         engine = engine or ScriptedEngine(*scripts)
         settings = settings or Settings(tools=False)
-        session = ChatSession(engine, store, settings, tmp_path / "model", conversation_id, names_chats)
-        return HotslotApp(session, store, locations, notices)
+        session = ChatSession(engine, kept_in, settings, tmp_path / "model", conversation_id, names_chats)
+        return HotslotApp(session, kept_in, locations, notices)
 
     return make
 
