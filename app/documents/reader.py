@@ -3,12 +3,16 @@
 Limits itself before it looks at the file. Imports no more of the app than the parsers beside it.
 """
 
+import ctypes
 import json
 import resource
+import signal
 import sys
 
 from app.documents.limits import MAX_EXTRACTED_CHARS, MEMORY_LIMIT_BYTES, TIME_LIMIT_S
 from app.documents.parsing import Parsed, ReadingError
+
+_PR_SET_PDEATHSIG = 1
 
 
 def main(form: str) -> None:
@@ -25,7 +29,9 @@ def main(form: str) -> None:
 
 
 def _limit() -> None:
-    """Hard limits, which a process can't raise again."""
+    """Hard limits, which a process can't raise again; and whoever wanted the text may end before it is read."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     output_bytes = 4 * MAX_EXTRACTED_CHARS + 2**20
     limits = {
         resource.RLIMIT_AS: MEMORY_LIMIT_BYTES,

@@ -1,11 +1,10 @@
 """Slash commands of the message and its answer: attach, detach, answer again, stop, take back, and the help."""
 
-import asyncio
-
 from app.actions import ACTIONS, Action, line_actions
 from app.chat.attachments import path_of, read_attachment
 from app.figures import explain
 from app.lines.line_base import LineCommands
+from app.threads import in_thread
 from runtime.errors import UsageError
 
 
@@ -15,7 +14,7 @@ class MessageCommands(LineCommands):
     async def do_attach(self, written: str) -> None:
         if not written:
             raise UsageError("Which file? /attach and its path.")
-        attachment, notice = await asyncio.to_thread(read_attachment, path_of(written), may_be_pipe=False)
+        attachment, notice = await in_thread(lambda _: read_attachment(path_of(written), may_be_pipe=False))
         if notice:
             self.console.notice(notice)
         self.state.attachments.append(attachment)

@@ -4,7 +4,7 @@ import asyncio
 import gc
 import signal
 import sys
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from textual.app import App
 from textual.binding import BindingType
@@ -13,7 +13,6 @@ from textual.drivers.linux_driver import LinuxDriver
 
 from app.chat.session import ChatSession
 from app.engine import Engine, LocalEngine
-from app.errors import HotslotError
 from app.figures import explain
 from app.library import resolve_model
 from app.locations import Locations
@@ -67,6 +66,11 @@ class HotslotApp(App[None]):
             sys.setswitchinterval(0.001)
             self._end_on_signals()
 
+    def exit(self, *arguments: Any, **options: Any) -> None:
+        """End; a file that is being read is not waited for."""
+        self.chat.stop_reading_file()
+        super().exit(*arguments, **options)
+
     def _end_on_signals(self) -> None:
         """A `kill` or a closed terminal ends the app as Ctrl+Q does: terminal restored, what was said kept."""
         loop = asyncio.get_running_loop()
@@ -108,11 +112,7 @@ def run_tui(
     if sys.__stderr__ is None or not sys.__stderr__.isatty():
         raise UsageError("The chat screen is drawn on stderr; leave it on the terminal (hotslot doctor names the log)")
     model_path = resolve_model(settings.model, locations)
-    try:
-        store = Store.open(locations.database_file)
-    except HotslotError as error:
-        store = Store.in_memory()
-        notices = (*notices, f"{error} This chat is not saved.")
+    store = Store.open_later(locations.database_file)
     session = ChatSession(
         engine or LocalEngine(locations.engine_log_file, locations.cache_dir),
         store,

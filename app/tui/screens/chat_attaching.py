@@ -12,6 +12,7 @@ from app.documents.citations import CitedPassage
 from app.documents.reading_plan import ReadingChoice
 from app.errors import HotslotError
 from app.messages import Attachment
+from app.threads import in_thread
 from app.tui.screens.chat_base import ChatBase
 from app.tui.screens.documents import DocumentsScreen
 from app.tui.screens.file_picker import FilePicker
@@ -28,6 +29,7 @@ class AttachControls(ChatBase):
 
     reading: ReadingChoice = "auto"
     """How documents are to be shown to the model, as the user chose."""
+    _reading_file: asyncio.Future[tuple[Attachment, str | None]] | None = None
 
     async def action_attach(self, path: str = "") -> None:
         """Attach the file; without a path, choose one."""
@@ -46,16 +48,27 @@ class AttachControls(ChatBase):
         self.prompt.focus()
 
     async def _attach_file(self, path: Path) -> None:
+        """A large PDF takes seconds; a message sent meanwhile waits for it, leaving the app does not."""
+        self._reading_file = asyncio.ensure_future(in_thread(lambda _: read_attachment(path, may_be_pipe=False)))
         try:
-            attachment, notice = await asyncio.to_thread(read_attachment, path, may_be_pipe=False)
+            attachment, notice = await self._reading_file
         except HotslotError as error:
             self.say(str(error), "error")
             return
+        except asyncio.CancelledError:
+            return
+        finally:
+            self._reading_file = None
         if notice:
             self.say(notice)
         self.attachments.add(attachment)
         self.run_worker(self._count(attachment), group="count")
         self.plan_reading()
+
+    def stop_reading_file(self) -> None:
+        """The app ends: the file is not attached any more."""
+        if self._reading_file is not None:
+            self._reading_file.cancel()
 
     async def _count(self, attachment: Attachment) -> None:
         try:

@@ -1,11 +1,18 @@
 """Files go with the next message, are seen and counted before, and can be taken back."""
 
+import asyncio
 import os
+import threading
+import time
 from pathlib import Path
+
+import pytest
 
 from app.store.conversations import Store
 from app.tui.app import HotslotApp
+from app.tui.screens import chat_attaching
 from app.tui.screens.file_picker import FilePicker
+from app.tui.widgets.prompt import Prompt
 from runtime.protocol import CountTokens
 from tests.app.tui.conftest import GatedEngine, MakeApp, say, screen_text, settle, until_open, until_shown
 from tests.support.scripted_engine import HELLO, ScriptedEngine
@@ -128,3 +135,26 @@ async def test_files_wait_in_the_queue_with_their_message(make_app: MakeApp, tmp
         await settle(pilot)
         await settle(pilot)
         assert "content" in engine.requests[-1].messages[-1].content
+
+
+async def test_leaving_does_not_wait_for_a_file_that_is_being_read(
+    make_app: MakeApp, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_reading, gate = threading.Event(), threading.Event()
+
+    def read(path: Path, *, may_be_pipe: bool) -> None:
+        is_reading.set()
+        gate.wait(20)
+
+    monkeypatch.setattr(chat_attaching, "read_attachment", read)
+    app = make_app()
+    async with app.run_test(size=(100, 30)) as pilot:
+        await settle(pilot)
+        # Not by keys: the pilot waits until each is obeyed.
+        app.chat.post_message(Prompt.Submitted(f"/attach {tmp_path}/slow.pdf"))
+        while not is_reading.is_set():
+            await asyncio.sleep(0.01)
+        started = time.monotonic()
+        await app.action_quit()
+    assert time.monotonic() - started < 5
+    gate.set()
