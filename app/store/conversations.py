@@ -77,6 +77,16 @@ class Store:
             return cls.in_memory(), f"{error} Until then chats are not saved."
 
     @classmethod
+    def open_later(cls, path: Path) -> "Store":
+        """Opened by the first `run`, for a screen that is to be there before; `problem` then says if it can't be."""
+        return cls(Database.open_later(path), is_in_memory=False)
+
+    @property
+    def problem(self) -> str:
+        """Why a file that was to be opened late is not used, and chats are not saved."""
+        return self._database.problem
+
+    @classmethod
     def in_memory(cls) -> "Store":
         """A store that lasts as long as the process."""
         return cls(Database.open(None), is_in_memory=True)

@@ -24,9 +24,13 @@ Result = TypeVar("Result")
 class Database:
     """A connection any thread may use, one at a time. Every failure is a `StoreError`."""
 
-    def __init__(self, connection: sqlite3.Connection, name: str) -> None:
+    def __init__(self, connection: sqlite3.Connection | None, name: str, late_path: Path | None = None) -> None:
+        """Without a connection, the file at `late_path` is opened by the first use."""
         self.name = name
-        self._connection = connection
+        self.problem = ""
+        """Why a file that was to be opened late is not used, and all of it is in memory."""
+        self._opened = connection
+        self._late_path = late_path
         self._lock = threading.RLock()
         self._worker = ThreadPoolExecutor(1, "store")
 
@@ -48,6 +52,25 @@ class Database:
                 connection.close()
                 raise
             return database
+
+    @classmethod
+    def open_later(cls, path: Path) -> "Database":
+        """Opened by its first use, so that nothing waits for it before; in memory where the file can't be used."""
+        return cls(None, str(path), path)
+
+    @property
+    def _connection(self) -> sqlite3.Connection:
+        with self._lock:
+            if self._opened is None:
+                self._opened = self._open_late()
+            return self._opened
+
+    def _open_late(self) -> sqlite3.Connection:
+        try:
+            return Database.open(self._late_path)._connection
+        except StoreError as error:
+            self.problem = str(error)
+            return Database.open(None)._connection
 
     def _prepare(self, migrations: Sequence[Migration]) -> None:
         self._connection.execute("PRAGMA foreign_keys = ON")
@@ -108,7 +131,8 @@ class Database:
         """Close the connection after what was asked; safe to call twice."""
         self._worker.shutdown()
         with self._lock:
-            self._connection.close()
+            if self._opened is not None:
+                self._opened.close()
 
 
 @contextmanager

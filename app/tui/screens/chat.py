@@ -105,8 +105,15 @@ class ChatScreen(
         self.prompt.focus()
         self.session.side_jobs.on_title_changed = lambda: self.post_message(self.TitleChanged())
         self.status.model = self.session.model_path.name
+        # Until the conversations are there; what is sent meanwhile waits in the queue.
+        self._is_busy = True
+        self.run_worker(self._begin(), group="begin")
+
+    async def _begin(self) -> None:
+        """What waits for the store, which another program may hold, and then for the engine."""
         await self.show_conversation()
-        for notice in self._notices:
+        notices = [*self._notices, *([f"{self._store.problem} This chat is not saved."] if self._store.problem else ())]
+        for notice in notices:
             await self.transcript.add(NoticeBlock(notice, "warning"))
         self.call_after_refresh(self.warm_up)
 

@@ -1,3 +1,6 @@
+import sqlite3
+from pathlib import Path
+
 from textual import events
 from textual.widgets import Markdown
 
@@ -8,7 +11,7 @@ from app.tui.widgets.message_blocks import NoticeBlock, UserBlock
 from app.tui.widgets.reasoning import Reasoning
 from app.tui.widgets.tool_card import ToolCard
 from runtime.errors import CheckpointError
-from tests.app.tui.conftest import GatedEngine, MakeApp, say, screen_text, settle
+from tests.app.tui.conftest import GatedEngine, MakeApp, say, screen_text, settle, until_shown
 from tests.support.scripted_engine import HELLO, BadCall, Call, Crash, End, Hang, Refuse, Say, ScriptedEngine
 
 CODE = "Look:\n\n```python\nprint(1)\n```\n\nand\n\n```sh\nls -l\n```\n"
@@ -368,3 +371,34 @@ async def test_a_paste_that_spells_the_label_of_another_stays_as_it_is(make_app:
         await pilot.press("enter")
         await settle(pilot)
         assert engine.requests[-1].messages[-1].content == "".join(pastes)
+
+
+async def test_the_screen_is_there_before_the_store(make_app: MakeApp, tmp_path: Path) -> None:
+    path = tmp_path / "held.db"
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN EXCLUSIVE")
+    late = Store.open_later(path)
+    app = make_app(HELLO, kept_in=late)
+    async with app.run_test(size=(100, 30)) as pilot:
+        await pilot.pause(0.3)
+        assert "Write a message" in screen_text(app)
+        app.chat.prompt.set_text("Good morning")
+        await pilot.press("enter")
+        assert app.chat.queue.texts == ("Good morning",)
+        other.execute("ROLLBACK")
+        other.close()
+        await settle(pilot)
+        assert app.chat.transcript.answers[-1].text == "Hello there.\n"
+        [conversation] = late.list_conversations()
+        assert len(late.branch(conversation.head_id)) == 2
+
+
+async def test_a_store_that_cannot_be_opened_is_said(make_app: MakeApp, tmp_path: Path) -> None:
+    (tmp_path / "damaged.db").write_bytes(b"not a database, but long enough to be taken for one" * 100)
+    app = make_app(HELLO, kept_in=Store.open_later(tmp_path / "damaged.db"))
+    async with app.run_test(size=(100, 30)) as pilot:
+        await settle(pilot)
+        await until_shown(pilot, "damaged")
+        await until_shown(pilot, "This chat is not")
+        await say(pilot, "Good morning")
+        assert app.chat.transcript.answers[-1].text == "Hello there.\n"
