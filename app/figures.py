@@ -47,8 +47,19 @@ def explain(stats: EngineStats) -> list[str]:
         f"Speed: {decode} tok/s decode, {prefill} tok/s prefill, on {stats.device}",
         f"Slot hit rate: {hit}",
         f"Slots: {stats.num_slots_used} of {stats.num_slots} used; {stats.num_experts} experts; policy {stats.policy}",
+        *_tiers(stats),
         f"{memory}: {size_text(stats.vram_used_bytes)} used, {limit}",
         f"Context: {stats.context_used_tokens} of {stats.context_limit_tokens} tokens",
         f"Overlap: {overlap}",
         f"Engine process: {size_text(stats.engine_rss_bytes)} of memory",
     ]
+
+
+def _tiers(stats: EngineStats) -> list[str]:
+    """Where experts without a slot are, for a model of which memory does not hold all."""
+    if stats.num_cached_records is None:
+        return []
+    text = f"Memory beside the slots: {stats.num_cached_records} experts, the others are on the disk"
+    if stats.ram_hit_rate is not None and stats.disk_rate is not None:
+        text += f"; {stats.ram_hit_rate:.1%} found in memory, {stats.disk_rate:.1%} read from the disk"
+    return [f"{text}; {size_text(stats.num_disk_bytes)} read so far"]

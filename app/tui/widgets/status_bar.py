@@ -134,7 +134,12 @@ def _hit_rate(stats: EngineStats) -> Content:
     if stats.slot_hit_rate is None:
         return Content.styled("hit –", MUTED)
     style = "$text-success" if stats.slot_hit_rate >= 0.8 else "$text-warning"
-    return Content.assemble(("hit ", MUTED), (f"{stats.slot_hit_rate:.0%}", style))
+    hit = Content.assemble(("hit ", MUTED), (f"{stats.slot_hit_rate:.0%}", style))
+    if stats.num_cached_records is None or stats.ram_hit_rate is None:
+        return hit
+    return Content.assemble(
+        hit, (" ram ", MUTED), f"{stats.ram_hit_rate:.0%}", (" disk ", MUTED), f"{stats.disk_rate:.0%}"
+    )
 
 
 def _headroom(stats: EngineStats) -> Content:

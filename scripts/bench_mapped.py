@@ -1,0 +1,159 @@
+"""Decode with experts on the disk against decode with all of them in memory: time, bytes, memory, and the same logits.
+
+A token's time is held against that of the same slots with all experts in memory plus the bytes the kernel says came
+from the disk, at the rate that the disk gives for the same reads in the same run. Direct reads bypass the page cache;
+where the kernel counts none, the figure is marked as not verified. Linux.
+
+Example: python scripts/make_checkpoint.py qwen3_next modelopt --size geometry --layers 4 --out /tmp/next4
+         python scripts/bench_mapped.py /tmp/next4 --ram 4GiB --slots 400
+"""
+
+import argparse
+import json
+import random
+import statistics
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+# Run as a file, Python looks for imports beside it, not in the repository.
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import torch
+from safetensors.torch import load_file
+
+from runtime.checkpoint.facts import read_facts
+from runtime.client import EngineClient
+from runtime.options import EngineOptions, parse_size
+from runtime.protocol import EngineStats, Score
+from runtime.record import DISK_BLOCK_BYTES, whole_blocks
+from scripts.disk_rate import disk_bytes_of, measure_disk_rate, peak_bytes_of
+
+BOUND = 1.3
+LEAST_COUNTED = 0.98
+"""Of what the engine asked for, what the kernel must have counted for the figure to be verified."""
+NUM_RATE_READS = 400
+
+
+@dataclass(frozen=True)
+class Run:
+    """Decode of the same tokens over one store."""
+
+    seconds: float
+    logits: torch.Tensor
+    stats: EngineStats
+    disk_bytes: int
+    """The kernel's count while the tokens were decoded."""
+    asked_bytes: int
+    """The engine's own count of the same."""
+    peak_bytes: int
+
+
+def measure(folder: Path, ram: str, num_slots: int, num_tokens: int, rounds: int, cache_dir: Path) -> dict[str, object]:
+    """All figures by name; both stores in turns, medians of `rounds`."""
+    options = EngineOptions(
+        folder, device="cpu", num_slots=num_slots, context_tokens=max(256, num_tokens), cache_dir=cache_dir
+    )
+    limited = replace(options, ram_bytes=parse_size(ram))
+    vocab_size = read_facts(folder).vocab_size
+    tokens = tuple(random.Random(0).choices(range(vocab_size), k=num_tokens))
+    pinned, mapped, rates = [], [], []
+    for number in range(rounds):
+        with running(limited) as client:
+            mapped.append(decode(client, tokens, cache_dir / f"mapped{number}.safetensors"))
+        rates.append(record_file_rate(cache_dir, read_facts(folder).weights.record_bytes))
+        with running(options) as client:
+            pinned.append(decode(client, tokens, cache_dir / f"pinned{number}.safetensors"))
+    return report(pinned, mapped, rates, num_tokens, parse_size(ram))
+
+
+@contextmanager
+def running(options: EngineOptions) -> Iterator[EngineClient]:
+    client = EngineClient(options)
+    try:
+        client.start()
+        client.load()
+        yield client
+    finally:
+        client.close()
+
+
+def decode(client: EngineClient, tokens: tuple[int, ...], logits_path: Path) -> Run:
+    assert client.process_id is not None
+    # The first tokens fill slots and cache, as the first answer of a chat does.
+    client.score(Score("first", token_ids=tokens[: len(tokens) // 2], by_decode=True))
+    before, stats_before = disk_bytes_of(client.process_id), client.stats()
+    scored = client.score(Score("timed", token_ids=tokens, by_decode=True, logits_path=str(logits_path)))
+    stats = client.stats()
+    return Run(
+        scored.seconds,
+        load_file(logits_path)["logits"],
+        stats,
+        disk_bytes_of(client.process_id) - before,
+        stats.num_disk_bytes - stats_before.num_disk_bytes,
+        peak_bytes_of(client.process_id),
+    )
+
+
+def record_file_rate(cache_dir: Path, record_bytes: int) -> float:
+    """Of direct reads of whole records here and there."""
+    [file] = (cache_dir / "records").glob("*.records")
+    stride = whole_blocks(record_bytes)
+    num_records = (file.stat().st_size - DISK_BLOCK_BYTES) // stride
+    chosen = random.Random(1).choices(range(num_records), k=NUM_RATE_READS)
+    return measure_disk_rate(file, [DISK_BLOCK_BYTES + number * stride for number in chosen], stride)
+
+
+def report(
+    pinned: list[Run], mapped: list[Run], rates: list[float], num_tokens: int, ram_bytes: int
+) -> dict[str, object]:
+    last = mapped[-1]
+    in_memory_ms = 1e3 * statistics.median(run.seconds for run in pinned) / num_tokens
+    mapped_ms = 1e3 * statistics.median(run.seconds for run in mapped) / num_tokens
+    disk_rate = statistics.median(rates)
+    disk_bytes = statistics.median(run.disk_bytes for run in mapped) / num_tokens
+    model_ms = in_memory_ms + 1e3 * disk_bytes / disk_rate
+    return {
+        "ms_per_token": mapped_ms,
+        "ms_per_token_all_in_memory": in_memory_ms,
+        "disk_bytes_per_token": disk_bytes,
+        "disk_bytes_verified": last.disk_bytes >= LEAST_COUNTED * last.asked_bytes,
+        "disk_rate": disk_rate,
+        "ms_by_disk_and_memory": model_ms,
+        "ratio": mapped_ms / model_ms,
+        "is_within_bound": mapped_ms <= BOUND * model_ms,
+        "logits_equal": all(torch.equal(run.logits, pinned[0].logits) for run in (*pinned, *mapped)),
+        "peak_bytes": max(run.peak_bytes for run in mapped),
+        "ram_bytes": ram_bytes,
+        "peak_bytes_all_in_memory": max(run.peak_bytes for run in pinned),
+        "slots": last.stats.num_slots,
+        "cached_records": last.stats.num_cached_records,
+        "experts": last.stats.num_experts,
+        "slot_hit_rate": last.stats.slot_hit_rate,
+        "ram_hit_rate": last.stats.ram_hit_rate,
+        "disk_share": last.stats.disk_rate,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--ram", default="4GiB", help="what the engine may plan with; less than the checkpoint")
+    parser.add_argument("--slots", type=int, default=400)
+    parser.add_argument("--tokens", type=int, default=64)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--cache", type=Path, help="where the record file lies or is made; default: made and removed")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory(dir=arguments.folder.parent) as scratch:
+        cache_dir = arguments.cache or Path(scratch)
+        figures = measure(
+            arguments.folder, arguments.ram, arguments.slots, arguments.tokens, arguments.rounds, cache_dir
+        )
+    print(json.dumps(figures, indent=1))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,37 @@
+"""The status bar and the figures in words say where experts are found when not all of them fit in memory."""
+
+from textual.app import App, ComposeResult
+
+from app.figures import explain
+from app.tui.widgets.status_bar import StatusBar
+from runtime.protocol import EngineStats
+
+PINNED = EngineStats(slot_hit_rate=0.7, disk_rate=0.0, num_experts=384)
+MAPPED = EngineStats(slot_hit_rate=0.7, disk_rate=0.1, num_experts=384, num_cached_records=40, num_disk_bytes=3 << 20)
+
+
+class BarApp(App[None]):
+    def compose(self) -> ComposeResult:
+        yield StatusBar()
+
+
+async def test_the_bar_shows_three_tiers_of_a_model_that_has_them() -> None:
+    app = BarApp()
+    async with app.run_test(size=(160, 4)):
+        bar = app.query_one(StatusBar)
+        shown = []
+        for stats in (PINNED, MAPPED):
+            bar.note_stats(stats, is_decoding=True)
+            shown.append(str(bar.render()))
+    assert "hit 70% │" in shown[0]
+    assert "hit 70% ram 20% disk 10% │" in shown[1]
+
+
+def test_the_figures_in_words() -> None:
+    line = (
+        "Memory beside the slots: 40 experts, the others are on the disk; 20.0% found in memory, 10.0% read from the "
+    )
+    assert f"{line}disk; 3.0 MiB read so far" in explain(MAPPED)
+    assert not any("disk" in line for line in explain(PINNED))
+    before_the_first = EngineStats(num_cached_records=40)
+    assert any(line.endswith("on the disk; 0 B read so far") for line in explain(before_the_first))
