@@ -1,7 +1,8 @@
 """Decode with experts on the disk against decode with all of them in memory: time, bytes, memory, and the same logits.
 
 A token's time is held against that of the same slots with all experts in memory plus the bytes the kernel says came
-from the disk, at the rate that the disk gives for the same reads in the same run. Direct reads bypass the page cache;
+from the disk, at the rate that the disk gives for the same reads in the same run. On a CPU computing hides
+much of that, so the misses of a layer are timed alone, too. Direct reads bypass the page cache;
 where the kernel counts none, the figure is marked as not verified. Linux.
 
 Example: python scripts/make_checkpoint.py qwen3_next modelopt --size geometry --layers 4 --out /tmp/next4
@@ -14,6 +15,7 @@ import random
 import statistics
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -27,9 +29,11 @@ from safetensors.torch import load_file
 
 from runtime.checkpoint.facts import read_facts
 from runtime.client import EngineClient
+from runtime.execute.opened_model import ModelFolder
+from runtime.experts.mapped_store import MappedStore
 from runtime.options import EngineOptions, parse_size
 from runtime.protocol import EngineStats, Score
-from runtime.record import DISK_BLOCK_BYTES, whole_blocks
+from runtime.record import DISK_BLOCK_BYTES, RecordLayout, whole_blocks
 from scripts.disk_rate import disk_bytes_of, measure_disk_rate, peak_bytes_of
 
 BOUND = 1.3
@@ -60,14 +64,15 @@ def measure(folder: Path, ram: str, num_slots: int, num_tokens: int, rounds: int
     limited = replace(options, ram_bytes=parse_size(ram))
     vocab_size = read_facts(folder).vocab_size
     tokens = tuple(random.Random(0).choices(range(vocab_size), k=num_tokens))
-    pinned, mapped, rates = [], [], []
+    pinned, mapped, rates, miss_rates = [], [], [], []
     for number in range(rounds):
         with running(limited) as client:
             mapped.append(decode(client, tokens, cache_dir / f"mapped{number}.safetensors"))
         rates.append(record_file_rate(cache_dir, read_facts(folder).weights.record_bytes))
+        miss_rates.append(misses_alone(folder, cache_dir))
         with running(options) as client:
             pinned.append(decode(client, tokens, cache_dir / f"pinned{number}.safetensors"))
-    return report(pinned, mapped, rates, num_tokens, parse_size(ram))
+    return report(pinned, mapped, rates, miss_rates, num_tokens, parse_size(ram))
 
 
 @contextmanager
@@ -107,8 +112,33 @@ def record_file_rate(cache_dir: Path, record_bytes: int) -> float:
     return measure_disk_rate(file, [DISK_BLOCK_BYTES + number * stride for number in chosen], stride)
 
 
+def misses_alone(folder: Path, cache_dir: Path) -> float:
+    """Bytes per second at which the store brings a layer's misses into slots, a batch of random experts at a time."""
+    # Threads of one copy would wait for each other wherever something else runs.
+    torch.set_num_threads(1)
+    model = ModelFolder(folder)
+    layouts, num_experts = RecordLayout.of_layers(model.spec), model.spec.moe.num_experts
+    reader, _ = model.open_records(cache_dir, lambda done, total: None)
+    batch = model.spec.moe.num_experts_per_token
+    store = MappedStore(reader, layouts, num_experts, 4 * batch)
+    slots = torch.zeros(batch, layouts[0].record_bytes, dtype=torch.uint8)
+    rng = random.Random(2)
+    started_s = time.perf_counter()
+    for number in range(NUM_RATE_READS // batch):
+        layer, experts = number % store.num_layers, rng.sample(range(num_experts), batch)
+        store.announce(layer, experts)
+        for slot, expert in zip(slots, experts, strict=True):
+            slot.copy_(store.record(layer, expert))
+    return store.num_disk_bytes / (time.perf_counter() - started_s)
+
+
 def report(
-    pinned: list[Run], mapped: list[Run], rates: list[float], num_tokens: int, ram_bytes: int
+    pinned: list[Run],
+    mapped: list[Run],
+    rates: list[float],
+    miss_rates: list[float],
+    num_tokens: int,
+    ram_bytes: int,
 ) -> dict[str, object]:
     last = mapped[-1]
     in_memory_ms = 1e3 * statistics.median(run.seconds for run in pinned) / num_tokens
@@ -122,6 +152,8 @@ def report(
         "disk_bytes_per_token": disk_bytes,
         "disk_bytes_verified": last.disk_bytes >= LEAST_COUNTED * last.asked_bytes,
         "disk_rate": disk_rate,
+        "disk_rate_of_misses": statistics.median(miss_rates),
+        "misses_ratio": statistics.median(rate / own for rate, own in zip(rates, miss_rates, strict=True)),
         "ms_by_disk_and_memory": model_ms,
         "ratio": mapped_ms / model_ms,
         "is_within_bound": mapped_ms <= BOUND * model_ms,
