@@ -82,6 +82,9 @@ class RandomTensors:
     def has(self, name: str) -> bool:
         return name in self.files.entries
 
+    def announce(self, entry: TensorEntry, begin: int, end: int) -> None:
+        """Nothing is on a disk."""
+
     def release_pages(self) -> None:
         """Nothing is mapped."""
 

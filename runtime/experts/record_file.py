@@ -19,7 +19,7 @@ from runtime.checkpoint.record_place import RecordPlace
 from runtime.errors import EngineError
 from runtime.experts.packing import check_layout, pack_record
 from runtime.experts.pinning import page_aligned
-from runtime.experts.store import ProgressCallback, ReadsExperts
+from runtime.experts.store import ProgressCallback, ReadsExperts, experts_ahead
 from runtime.record import DISK_BLOCK_BYTES, RecordLayout, whole_blocks
 
 _NUM_READERS = 8
@@ -117,7 +117,10 @@ def write_record_file(
             done = held_bytes = 0
             for layer, record_layout in enumerate(layouts):
                 check_layout(record_layout)
+                num_ahead = experts_ahead(record_layout)
                 for expert in range(layout.num_experts):
+                    if expert + num_ahead < layout.num_experts:
+                        expert_source.announce(layer, expert + num_ahead)
                     pack_record(expert_source.expert(layer, expert), record_layout, row[: record_layout.record_bytes])
                     _write(descriptor, row.numpy().data[: layout.strides[layer]], layout.offset(layer, expert))
                     done += layout.strides[layer]

@@ -12,6 +12,7 @@ from runtime.experts.packing import check_layout, pack_record
 from runtime.experts.pinning import page_aligned, pin
 from runtime.record import RecordLayout
 
+_AHEAD_BYTES = 32 << 20
 ProgressCallback = Callable[[int, int], None]
 """Called with (done bytes, total bytes); may raise to cancel the work."""
 
@@ -52,6 +53,11 @@ class ExpertStore(Protocol):
         ...
 
 
+def experts_ahead(layout: RecordLayout) -> int:
+    """Experts that the system reads ahead of the one that is packed, so that the disk never waits."""
+    return max(1, _AHEAD_BYTES // layout.record_bytes)
+
+
 class PinnedStore:
     """One uint8 bank [num_experts, record_bytes] per layer, in plain host memory (page-locked where there is CUDA)."""
 
@@ -85,7 +91,12 @@ class PinnedStore:
         for layer, layout in enumerate(layouts):
             check_layout(layout)
             bank = page_aligned(num_experts, layout.record_bytes)
+            num_ahead = experts_ahead(layout)
+            for expert in range(min(num_ahead, num_experts)):
+                expert_source.announce(layer, expert)
             for expert in range(num_experts):
+                if expert + num_ahead < num_experts:
+                    expert_source.announce(layer, expert + num_ahead)
                 pack_record(expert_source.expert(layer, expert), layout, bank[expert])
                 done += layout.record_bytes
                 progress(done, total)

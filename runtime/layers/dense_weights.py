@@ -18,6 +18,10 @@ from runtime.layers.projection import Projection
 DEQUANTISED_BYTES = 64 << 20
 """Of a quantised matrix in fp32 at once; a head is thirty times as large."""
 
+_PIECE_VALUES = 2 << 20
+_PIECES_AHEAD = 8
+"""Of a tensor that is copied, what the system reads ahead: the disk never waits."""
+
 
 class DenseWeights:
     """Reads dense tensors for the layers; `num_bytes` is what they hold afterwards, told to `on_kept` as it grows.
@@ -104,8 +108,18 @@ class DenseWeights:
         return self.keep(self._get(name, dtype))
 
     def _get(self, name: str, dtype: torch.dtype) -> Tensor:
-        values = self.source.get(name).to(device=self.device, dtype=dtype, copy=True)
-        return refuse_not_finite(values, self.source.files.find(name))
+        """A copy, piece by piece while the system reads the pieces that follow."""
+        stored, entry = self.source.get(name), self.source.files.find(name)
+        values = torch.empty(stored.shape, device=self.device, dtype=dtype)
+        pieces = (tensor.reshape(-1).split(_PIECE_VALUES) for tensor in (stored, values))
+        piece_bytes = _PIECE_VALUES * stored.itemsize
+        for number, (source, target) in enumerate(zip(*pieces, strict=True)):
+            end = entry.begin + (number + 1 + _PIECES_AHEAD) * piece_bytes
+            begin = end - piece_bytes if number else entry.begin
+            self.source.announce(entry, begin, min(entry.end, end))
+            target.copy_(source)
+            refuse_not_finite(target, entry)
+        return values
 
     def _dequantise(self, matrix: Matrix, dtype: torch.dtype) -> Tensor:
         """A few rows at a time, so that no large matrix exists in fp32 beside its result."""
