@@ -12,6 +12,7 @@ Example: python scripts/make_checkpoint.py qwen3_next modelopt --size geometry -
 import argparse
 import json
 import random
+import shutil
 import statistics
 import sys
 import tempfile
@@ -56,16 +57,17 @@ class Run:
     peak_bytes: int
 
 
-def measure(folder: Path, ram: str, num_slots: int, num_tokens: int, rounds: int, cache_dir: Path) -> dict[str, object]:
+def measure(options: EngineOptions, ram: str, num_tokens: int, rounds: int, cache_dir: Path) -> dict[str, object]:
     """All figures by name; both stores in turns, medians of `rounds`."""
-    options = EngineOptions(
-        folder, device="cpu", num_slots=num_slots, context_tokens=max(256, num_tokens), cache_dir=cache_dir
-    )
-    limited = replace(options, ram_bytes=parse_size(ram))
+    folder = options.model_path
+    options = replace(options, context_tokens=max(256, num_tokens))
+    limited = replace(options, ram_bytes=parse_size(ram), cache_dir=cache_dir)
     vocab_size = read_facts(folder).vocab_size
     tokens = tuple(random.Random(0).choices(range(vocab_size), k=num_tokens))
     pinned, mapped, rates, miss_rates = [], [], [], []
     for number in range(rounds):
+        # Every run starts with empty slots, as the one that keeps nothing does.
+        shutil.rmtree(cache_dir / "residents", ignore_errors=True)
         with running(limited) as client:
             mapped.append(decode(client, tokens, cache_dir / f"mapped{number}.safetensors"))
         rates.append(record_file_rate(cache_dir, read_facts(folder).weights.record_bytes))
@@ -165,6 +167,7 @@ def report(
         "cached_records": last.stats.num_cached_records,
         "experts": last.stats.num_experts,
         "slot_hit_rate": last.stats.slot_hit_rate,
+        "slot_hit_rate_all_in_memory": pinned[-1].stats.slot_hit_rate,
         "ram_hit_rate": last.stats.ram_hit_rate,
         "disk_share": last.stats.disk_rate,
     }
@@ -175,15 +178,15 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--ram", default="4GiB", help="what the engine may plan with; less than the checkpoint")
     parser.add_argument("--slots", type=int, default=400)
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--tokens", type=int, default=64)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--cache", type=Path, help="where the record file lies or is made; default: made and removed")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=arguments.folder.parent) as scratch:
         cache_dir = arguments.cache or Path(scratch)
-        figures = measure(
-            arguments.folder, arguments.ram, arguments.slots, arguments.tokens, arguments.rounds, cache_dir
-        )
+        options = EngineOptions(arguments.folder, device=arguments.device, num_slots=arguments.slots)
+        figures = measure(options, arguments.ram, arguments.tokens, arguments.rounds, cache_dir)
     print(json.dumps(figures, indent=1))
 
 
