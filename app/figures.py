@@ -24,6 +24,11 @@ def count_text(count: int) -> str:
     return f"{count / 1_000_000:.1f}M"
 
 
+def tok_s_text(tok_s: float) -> str:
+    """A predicted speed for a person: 0.4 tok/s, 8.3 tok/s, 43 tok/s."""
+    return f"{tok_s:.1f} tok/s" if tok_s < 10 else f"{tok_s:.0f} tok/s"
+
+
 def seconds_text(seconds: float) -> str:
     """A duration for a person: 0.8 s, 12 s, 2 min 5 s."""
     if seconds < 10:

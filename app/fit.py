@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from app.figures import size_text
-from runtime.memory.budget import plan
+from runtime.memory.budget import RAM_MARGIN_BYTES, plan
 from runtime.memory.budget_plan import BudgetPlan, Machine
-from runtime.memory.rates import TYPICAL, MachineRates, RatesQuestion, known_rates
+from runtime.memory.rates import MachineRates, RatesQuestion, known_rates, typical_rates
 from runtime.memory.speed import Forecast, HitRate, forecast
 from runtime.options import EngineOptions
 from runtime.spec import ModelSpec
@@ -26,6 +26,8 @@ class Fit:
     """What is still to come over the network and needs room on the disk."""
     speed: Forecast | None = None
     """None where it doesn't fit."""
+    shortage: str = ""
+    """Where it doesn't, what is missing in a few words: '3.1 GiB of VRAM missing'."""
 
     @property
     def verdict(self) -> str:
@@ -74,7 +76,19 @@ class FitJudge:
             budget.is_store_mapped,
             to_fetch_bytes,
             speed,
+            self._shortage(spec, budget, to_fetch_bytes) if reason else "",
         )
+
+    def _shortage(self, spec: ModelSpec, budget: BudgetPlan, to_fetch_bytes: int) -> str:
+        slots_bytes = max(0, spec.moe.num_experts_per_token - budget.num_slots) * budget.slot_bytes
+        limit_bytes, is_cuda = budget.limit_bytes, budget.device == "cuda"
+        held_bytes = budget.host_bytes if is_cuda else budget.total_bytes + slots_bytes
+        missing = {
+            "memory": held_bytes + RAM_MARGIN_BYTES - self.machine.ram_available_bytes,
+            "VRAM": 0 if limit_bytes is None else budget.device_bytes + budget.margin_bytes + slots_bytes - limit_bytes,
+            "disk": 0 if self._disk_free_bytes is None else to_fetch_bytes - self._disk_free_bytes,
+        }
+        return ", ".join(f"{size_text(size)} of {name} missing" for name, size in missing.items() if size > 0)
 
     def _lack_of_disk(self, spec: ModelSpec, to_fetch_bytes: int) -> str:
         free_bytes = self._disk_free_bytes
@@ -89,10 +103,9 @@ class FitJudge:
     def _rates_of(self, spec: ModelSpec) -> MachineRates:
         if self._rates is not None:
             return self._rates
-        device = self.machine.device
-        question = RatesQuestion.of(spec, device, self.machine.num_cores)
+        question = RatesQuestion.of(spec, self.machine.device, self.machine.num_cores)
         known = known_rates(question, self._cache_dir) if self._cache_dir is not None else None
-        return known or TYPICAL[device]
+        return known or typical_rates(question)
 
     def _live_hit_rate(self, spec: ModelSpec, budget: BudgetPlan, fingerprint: str) -> HitRate | None:
         """What an engine with so many slots had in the end."""

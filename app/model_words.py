@@ -1,6 +1,6 @@
 """Models, fits and downloads in words, the same on the screen and line by line."""
 
-from app.figures import count_text, seconds_text, size_text
+from app.figures import count_text, seconds_text, size_text, tok_s_text
 from app.fit import Fit
 from app.model_jobs import JobState
 from app.model_shelf import EntryState, ModelEntry, ModelShelf
@@ -34,7 +34,7 @@ def fit_text(fit: Fit | None) -> str:
         return f"Does not fit: {fit.reason}"
     how = "Fits with mapped experts, which stay on the disk" if fit.is_store_mapped else "Fits"
     text = f"{how}: {fit.num_slots} slots, {size_text(fit.total_bytes)} in all"
-    return text if fit.speed is None else f"{text}, about {fit.speed.tok_s:.0f} tok/s"
+    return text if fit.speed is None else f"{text}, about {tok_s_text(fit.speed.tok_s)}"
 
 
 def speed_text(fit: Fit | None) -> str:

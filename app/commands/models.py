@@ -11,6 +11,7 @@ from app.commands.options import add_disk_option, add_memory_options
 from app.console import format_bytes
 from app.described_machine import described_machine, judged_disk_bytes
 from app.errors import ModelNameError
+from app.figures import tok_s_text
 from app.fit import Fit, FitJudge
 from app.library import (
     DEMO_NAME,
@@ -138,8 +139,8 @@ def _fit_text(fit: Fit | None) -> str:
     if fit is None:
         return "?"
     if not fit.fits or fit.speed is None:
-        return "no"
-    return f"{fit.verdict}, {fit.num_slots} slots, about {fit.speed.tok_s:.0f} tok/s"
+        return f"no, {fit.shortage}" if fit.shortage else "no"
+    return f"{fit.verdict}, {fit.num_slots} slots, about {tok_s_text(fit.speed.tok_s)}"
 
 
 def _fit_facts(fit: Fit | None) -> dict[str, Any]:
@@ -152,6 +153,7 @@ def _fit_facts(fit: Fit | None) -> dict[str, Any]:
     return {
         "fits": fit.fits,
         "fit_reason": fit.reason,
+        "fit_shortage": fit.shortage,
         "fit_verdict": fit.verdict,
         "fit_slots": fit.num_slots,
         "fit_total_bytes": fit.total_bytes,

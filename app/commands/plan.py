@@ -10,6 +10,7 @@ from app.commands.options import add_disk_option, add_memory_options
 from app.console import format_bytes
 from app.described_machine import described_machine, judged_disk_bytes
 from app.errors import ModelNameError
+from app.figures import tok_s_text
 from app.fit import Fit, FitJudge
 from app.library import bytes_to_fetch, find_remote
 from runtime.memory.rates import MachineRates, RatesQuestion, keep_rates, known_rates, measure_rates
@@ -152,4 +153,4 @@ def _print_plan(context: CommandContext, budget: "BudgetPlan", fit: Fit) -> None
     if fit.to_fetch_bytes:
         context.console.print(f"{format_bytes(fit.to_fetch_bytes)} are still to be fetched to the disk")
     if fit.speed is not None:
-        context.console.print(f"about {fit.speed.tok_s:.0f} tok/s: {fit.speed.why}")
+        context.console.print(f"about {tok_s_text(fit.speed.tok_s)}: {fit.speed.why}")

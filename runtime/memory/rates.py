@@ -9,7 +9,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from runtime.errors import EngineError
@@ -59,6 +59,8 @@ TYPICAL = {
     "cuda": card_rates(6e11, 2.5e10, "typical of a card with 600 GB/s on PCIe 4.0 x16, not measured here"),
 }
 """By device."""
+_MOST_CPU_BYTES_S = 25e9
+"""More cores read main memory no faster."""
 
 
 def decode_threads(spec: ModelSpec, num_cores: int) -> int:
@@ -90,6 +92,20 @@ class RatesQuestion:
     @property
     def file_name(self) -> str:
         return "-".join(str(value) for value in asdict(self).values()) + ".json"
+
+
+def typical_rates(question: RatesQuestion) -> MachineRates:
+    """Where nothing was measured; a CPU's for so many threads."""
+    rates = TYPICAL[question.device]
+    num_threads = question.num_threads
+    if num_threads <= 1:
+        return rates
+    return replace(
+        rates,
+        dense_bytes_s=min(_MOST_CPU_BYTES_S, num_threads * rates.dense_bytes_s),
+        expert_bytes_s=num_threads * rates.expert_bytes_s,
+        origin=f"typical of {num_threads} cores, not measured here",
+    )
 
 
 def measure_rates(question: RatesQuestion, environment: Mapping[str, str]) -> MachineRates:

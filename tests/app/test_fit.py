@@ -55,6 +55,7 @@ def test_what_fits_is_never_refused(
         assert any(character.isdigit() for character in fit.reason)
         assert fit.reason.isprintable()
         assert (fit.verdict, fit.speed) == ("no", None)
+        assert fit.shortage.endswith(" missing") or (context is not None and context > spec.max_context_tokens)
         assert not budget.fits or to_fetch_bytes > disk_bytes
         if not budget.fits:
             with pytest.raises(BudgetError):
@@ -103,9 +104,11 @@ def test_the_list_judges_another_machine_and_its_disk() -> None:
         "needs 126 GiB more of the disk, but only 40 GiB are free; free 86 GiB"
         in (full["qwen3.8-flash-next"]["fit_reason"])
     )
+    assert full["qwen3.8-flash-next"]["fit_shortage"] == "86 GiB of disk missing"
     assert full["qwen3.6-35b"]["fits"]
     assert full["demo"]["fits"], "it is here"
     table = run_hotslot("models", "list", *machine, "--disk", "40GiB").out
+    assert "no, 86 GiB of disk missing" in table
     assert "tok/s" in next(line for line in table.splitlines() if line.startswith("qwen3.6-35b "))
 
 

@@ -1,12 +1,14 @@
 """What is said of a model is what is known of it."""
 
+from pathlib import Path
+
 import pytest
 
-from app.fit import Fit
-from app.library import RemoteModel, find_remote
+from app.fit import Fit, FitJudge
+from app.library import RemoteModel, find_remote, list_remotes
 from app.locations import Locations
 from app.model_jobs import JobState
-from app.model_words import fit_text, fit_word, job_text, job_word
+from app.model_words import fit_text, fit_word, job_text, job_word, speed_text
 from runtime.downloads.events import (
     DownloadFinished,
     DownloadPaused,
@@ -16,6 +18,8 @@ from runtime.downloads.events import (
     RepositoryListed,
     VerifyProgressed,
 )
+from runtime.memory.budget_plan import Machine
+from runtime.options import EngineOptions
 
 MIB = 2**20
 
@@ -72,3 +76,14 @@ def test_a_check_says_what_it_found(remote: RemoteModel) -> None:
     assert bad.after(DownloadProgressed(1, 2, 9.0, 1.0, 0, 1)).note == "b is missing"
     ended = bad.after(DownloadFinished(remote.places.folder, "c", 1))
     assert job_text(ended) == "b is missing; every file is right now"
+
+
+def test_a_predicted_speed_is_said_with_what_it_assumes() -> None:
+    [spec] = [remote.spec for remote in list_remotes(Locations.resolve()) if remote.name == "qwen3-30b"]
+    assert spec is not None
+    machine = Machine("cpu", None, 64 << 30, 60 << 30, 8)
+    fit = FitJudge(machine, EngineOptions(Path(), device="cpu")).judge(spec)
+    assert fit.speed is not None
+    assert fit_text(fit).endswith(f"GiB in all, about {fit.speed.tok_s:.1f} tok/s")
+    assert "typical of 8 cores, not measured here" in speed_text(fit)
+    assert speed_text(None) == speed_text(Fit(False, "it needs more.", 0, 0, False)) == ""
