@@ -17,7 +17,7 @@ sys.path.insert(0, str(REPO))
 import torch  # noqa: E402
 import triton  # noqa: E402
 
-from runtime.kernels.triton_ops import experts, router, slots  # noqa: E402
+from runtime.kernels.triton_ops import copying, experts, router, slots  # noqa: E402
 from scripts.kernel_bench.floors import Floors, measure_floors  # noqa: E402
 from scripts.kernel_bench.layer import ExpertMemory, Geometry, Layer, SlotMap, work_lists  # noqa: E402
 from scripts.kernel_bench.timing import Timer, kernel_medians  # noqa: E402
@@ -56,10 +56,8 @@ class Bench:
         self._print_time(
             "experts", [lambda r=r, s=s: layer.compute(r, s) for r, s in zip(routings, slot_ids, strict=True)]
         )
-        no_kinds = torch.zeros_like(slot_ids[0])
-        layout, pool, hidden = self.memory.geometry.layout, self.memory.pool, routings[0].hidden
-        nothing = [lambda s=s: experts.expert_rows(layout, pool, s, hidden, no_kinds, 1) for s in slot_ids]
-        self._print_time("experts, no route selected: both launches", nothing)
+        nowhere = torch.full_like(slot_ids[0], -1)
+        self._print_time("experts, no route has a slot", [lambda r=r: layer.compute(r, nowhere) for r in routings])
         combined = [(x, weights) for x, (_, weights) in zip(rows, ids_and_weights, strict=True)]
         self._print_time("combine", [lambda x=x, w=w: router.combine_routes(x, w, shared) for x, w in combined])
 
@@ -93,18 +91,14 @@ class Bench:
             alone = self.copy_alone.get(number, float("nan")) if number else 0.0
             print(f"| {policy}, {num_rows}, {number} | {floor:.1f} | {us:.2f} | {us - alone:.2f} |", flush=True)
 
-    def resident(self) -> None:
-        """The layer with its resident experts beside the copy."""
-        side = torch.cuda.Stream()
-        print("| policy, misses, resident experts beside the copy | layer, µs | layer - copy alone |\n|---|---|---|")
-        for policy in self.maps:
-            for number in self.num_missed:
-                slot_map = self.maps[policy]
-                layer, routings = Layer(self.memory, slot_map), slot_map.routings(self._num_iterations, 1, number)
-                calls = [lambda r=r, la=layer: la.run_resident(r, side) for r in routings]
-                us = self.timer.in_graph(calls, slot_map.restore)
-                alone = self.copy_alone.get(number, float("nan")) if number else 0.0
-                print(f"| {policy}, {number} | {us:.2f} | {us - alone:.2f} |", flush=True)
+    def by_arrival(self) -> None:
+        """The layer with copy and experts in one launch."""
+        print("| policy, rows, misses, experts by arrival | layer, µs | layer - copy alone |\n|---|---|---|")
+        cases = [(policy, 1, number) for policy in self.maps for number in self.num_missed]
+        for policy, num_rows, number in [*cases, ("lru", 2, min(8, 2 * self._num_choices))]:
+            us = self._time_by_arrival(policy, num_rows, number)
+            alone = self.copy_alone.get(number, float("nan")) if number else 0.0
+            print(f"| {policy}, {num_rows}, {number} | {us:.2f} | {us - alone:.2f} |", flush=True)
 
     def profile(self) -> None:
         """Device time of each kernel inside the layer, medians."""
@@ -117,8 +111,9 @@ class Bench:
                 print(f"{policy}, {number} misses, µs: {parts}", flush=True)
 
     def sweep(self) -> None:
-        """Cuts of every launch, fastest first; all cuts of the experts must give the same bits."""
+        """Cuts of every launch; all cuts of the experts must give the same bits."""
         self._sweep_experts()
+        self._sweep_arrivals()
         self._sweep_copy()
         print("\n| ensure: policy, warps | " + " | ".join(f"{number}" for number in self.num_missed) + " |")
         print("|---" * (len(self.num_missed) + 1) + "|")
@@ -129,7 +124,7 @@ class Bench:
 
     def _sweep_copy(self) -> None:
         numbers = [number for number in self.num_missed if number]
-        found = [([self._time_copy(number, cut) for number in numbers], cut) for cut in slots.COPY_CUTS]
+        found = [([self._time_copy(number, cut) for number in numbers], cut) for cut in copying.COPY_CUTS]
         for times, cut in sorted(found, key=lambda pair: pair[0]):
             by_number = zip(numbers, times, strict=True)
             print(f"copy {cut}: " + ", ".join(f"{number}: {us:.1f} µs" for number, us in by_number), flush=True)
@@ -140,17 +135,18 @@ class Bench:
         slot_map.restore()
         slot_ids = [layer.ensure(r, layer.route(r)[0])[0] for r in routings]
         expected = layer.compute(routings[0], slot_ids[0])
-        tunings = [experts.Tuning(gate_up=cut) for cut in experts.GATE_UP_CUTS]
-        for tuned in (tunings, [experts.Tuning(down=cut) for cut in experts.DOWN_CUTS]):
-            found = []
-            for tuning in tuned:
-                calls = [
-                    lambda r=r, s=s, t=tuning: layer.compute(r, s, t) for r, s in zip(routings, slot_ids, strict=True)
-                ]
-                is_same = torch.equal(calls[0](), expected)
-                found.append((self.timer.in_graph(calls), "same bits" if is_same else "OTHER BITS", tuning))
-            for us, bits, tuning in sorted(found, key=lambda entry: entry[0]):
-                print(f"experts {us:.2f} µs, {bits}: gate+up {tuning.gate_up}, down {tuning.down}", flush=True)
+        found = []
+        for tuning in experts.TUNINGS:
+            calls = [lambda r=r, s=s, t=tuning: layer.compute(r, s, t) for r, s in zip(routings, slot_ids, strict=True)]
+            is_same = torch.equal(calls[0](), expected)
+            found.append((self.timer.in_graph(calls), "same bits" if is_same else "OTHER BITS", tuning))
+        for us, bits, tuning in sorted(found, key=lambda entry: entry[0]):
+            print(f"experts {us:.2f} µs, {bits}: {tuning}", flush=True)
+
+    def _sweep_arrivals(self) -> None:
+        for tuning in experts.TUNINGS:
+            by_number = {number: self._time_by_arrival("lru", 1, number, tuning) for number in self.num_missed}
+            print("layer, " + ", ".join(f"{n}: {us:.1f} µs" for n, us in by_number.items()) + f": {tuning}", flush=True)
 
     def _print_time(self, name: str, calls: list[Callable[[], object]]) -> None:
         print(f"| {name} | {self.timer.in_graph(calls):.2f} |", flush=True)
@@ -162,14 +158,21 @@ class Bench:
         calls = [lambda r=r, i=i: layer.ensure(r, i, num_warps) for r, i in zip(routings, ids, strict=True)]
         return self.timer.in_graph(calls, slot_map.restore)
 
-    def _time_copy(self, num_missed: int, cut: slots.CopyCut = slots.DEFAULT_COPY) -> float:
+    def _time_copy(self, num_missed: int, cut: copying.CopyCut = copying.DEFAULT_COPY) -> float:
         lists = work_lists(self.maps["lru"], self.memory, self._num_iterations, num_missed)
         banks, pool = self.memory.banks, self.memory.pool
         calls = []
         for i, state in enumerate(lists):
             bank = banks[i % len(banks)]
-            calls.append(lambda state=state, bank=bank: slots.copy_missed(state, bank, pool, cut))
+            calls.append(lambda state=state, bank=bank: copying.copy_missed(state, bank, pool, cut))
         return self.timer.in_graph(calls)
+
+    def _time_by_arrival(
+        self, policy: str, num_rows: int, num_missed: int, tuning: experts.Tuning = experts.DEFAULT_TUNING
+    ) -> float:
+        slot_map = self.maps[policy]
+        layer, routings = Layer(self.memory, slot_map), slot_map.routings(self._num_iterations, num_rows, num_missed)
+        return self.timer.in_graph([lambda r=r: layer.run_by_arrival(r, tuning) for r in routings], slot_map.restore)
 
     def _time_layer(self, policy: str, num_rows: int, num_missed: int) -> float:
         slot_map = self.maps[policy]
@@ -196,7 +199,7 @@ def main() -> int:
     print(
         f"{bench.memory.pool.nbytes / 2**30:.2f} GiB of slots, {bench.memory.num_host_bytes / 2**30:.2f} GiB of banks"
     )
-    steps = [bench.measure_floors, bench.parts, bench.ensure, bench.copy, bench.layer, bench.resident]
+    steps = [bench.measure_floors, bench.parts, bench.ensure, bench.copy, bench.layer, bench.by_arrival]
     steps += [bench.profile] if arguments.profile else []
     steps += [] if arguments.no_sweep else [bench.sweep]
     ended_well = [attempt(step) for step in steps]

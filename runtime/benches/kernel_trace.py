@@ -16,11 +16,11 @@ _PARTS: tuple[tuple[str, Part], ...] = (
     ("memcpy", "other"),
     ("low_rank", "streams"),
     ("_copy_kernel", "copy"),
+    # Copies and computes at once.
+    ("_copy_and_experts_kernel", "copy"),
     ("_ensure_kernel", "ensure"),
     ("_combine_kernel", "combine"),
     ("_route_kernel", "router"),
-    ("gate_up_kernel", "experts"),
-    ("down_kernel", "experts"),
     ("expert", "experts"),
     ("attend", "attention"),
     ("select", "attention"),

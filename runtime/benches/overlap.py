@@ -135,6 +135,10 @@ class _OneCount:
             }
             if self._num_missed:
                 result["trace"] = {level: self._trace(level) for level in self._levels}
+                num_routes = settings.rows * self._stack.spec.moe.num_experts_per_token
+                hits_us = result["trace"]["shared"]["experts_us_median"] * (1 - self._counted / num_routes)
+                saved_us = result["saved_us_per_layer"]
+                result["hits_hidden_share"] = (saved_us["resident"] - saved_us["shared"]) / hits_us if hits_us else None
         return result
 
     def _fill(self) -> None:
@@ -188,10 +192,12 @@ class LayerTimes:
     """Of one layer of one replay, microseconds.
 
     `slip` is from ensure's end to the copy's begin; `join_gap` from the end of what the combine waits for to its begin.
+    At the level `resident` the copy's launch computes the experts too, and `experts` is 0.
     """
 
     slip: float
     copy: float
+    experts: float
     is_shared_inside_copy: bool
     shared_end_before_copy_end: float
     join_gap: float
@@ -212,8 +218,7 @@ def _layer_times(kernels: list[Kernel]) -> LayerTimes | None:
     ensures = [kernel for kernel in kernels if kernel.part == "ensure" and "begin" not in kernel.name.lower()]
     copies = [kernel for kernel in kernels if kernel.part == "copy"]
     routers = [kernel for kernel in kernels if kernel.part == "router"]
-    experts = [kernel for kernel in kernels if kernel.part == "experts"]
-    if not (ensures and copies and routers and experts):
+    if not (ensures and copies and routers):
         return None
     shared = [kernel for kernel in kernels if any(mark in kernel.name.lower() for mark in _SHARED_MARKS)]
     copy, combine = copies[-1], kernels[-1]
@@ -222,6 +227,7 @@ def _layer_times(kernels: list[Kernel]) -> LayerTimes | None:
     return LayerTimes(
         copy.begin_us - ensures[-1].end_us,
         copy.duration_us,
+        sum(kernel.duration_us for kernel in kernels if kernel.part == "experts"),
         shared_end <= copy.end_us,
         copy.end_us - shared_end,
         combine.begin_us - last_end,
@@ -230,12 +236,13 @@ def _layer_times(kernels: list[Kernel]) -> LayerTimes | None:
 
 def _summary(layers: list[LayerTimes]) -> dict[str, Any]:
     if not layers:
-        return {"layers_seen": 0}
+        return {"layers_seen": 0, "experts_us_median": 0.0}
     return {
         "layers_seen": len(layers),
         "slip_us_median": percentile([layer.slip for layer in layers], 0.5),
         "slip_us_p95": percentile([layer.slip for layer in layers], 0.95),
         "copy_us_median": percentile([layer.copy for layer in layers], 0.5),
+        "experts_us_median": percentile([layer.experts for layer in layers], 0.5),
         "shared_inside_copy_share": sum(layer.is_shared_inside_copy for layer in layers) / len(layers),
         "shared_ends_before_copy_us_median": percentile([layer.shared_end_before_copy_end for layer in layers], 0.5),
         "join_gap_us_median": percentile([layer.join_gap for layer in layers], 0.5),

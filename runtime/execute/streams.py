@@ -16,11 +16,6 @@ from runtime.experts.branches import BranchName
 
 _NON_BLOCKING = 1
 """CU_STREAM_NON_BLOCKING, as of cudaStreamCreateWithFlags: no order with the default stream."""
-_FORKED: dict[OverlapLevel, frozenset[BranchName]] = {
-    "off": frozenset(),
-    "shared": frozenset({"shared"}),
-    "resident": frozenset({"shared", "resident"}),
-}
 
 
 class SideStream:
@@ -44,12 +39,12 @@ class SideStream:
 
 
 class DecodeStreams:
-    """The compute stream of decode and its side streams, one per branch; built once per engine, kept over rebuilds."""
+    """The compute stream of decode and a side stream for each branch; built once per engine, kept over rebuilds."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
         self._compute = SideStream(device)
-        self._sides: dict[BranchName, SideStream] = {name: SideStream(device) for name in ("shared", "resident")}
+        self._sides: dict[BranchName, SideStream] = {name: SideStream(device) for name in ("shared",)}
 
     @property
     def compute(self) -> torch.cuda.Stream:
@@ -78,15 +73,15 @@ class StreamBranches:
     def __init__(self, streams: DecodeStreams, level: OverlapLevel) -> None:
         self.level = level
         self._streams = streams
-        self._forked = _FORKED[level]
         self._ends: dict[BranchName, torch.cuda.Event] = {}
 
-    def forks(self, branch: BranchName) -> bool:
-        return branch in self._forked
+    @property
+    def is_by_arrival(self) -> bool:
+        return self.level == "resident"
 
     @contextmanager
     def fork(self, branch: BranchName) -> Iterator[None]:
-        if branch not in self._forked:
+        if self.level == "off":
             yield
             return
         side, begin = self._streams.side(branch), torch.cuda.Event()
@@ -99,6 +94,6 @@ class StreamBranches:
             self._ends[branch].record(side)
 
     def join(self, branch: BranchName) -> None:
-        if branch in self._forked:
+        if self.level != "off":
             # The compute stream waits for the branch's outputs.
             torch.cuda.current_stream(self._streams.device).wait_event(self._ends.pop(branch))

@@ -1,4 +1,4 @@
-"""Work of one decode layer that runs beside its main sequence: what a layer asks for, wherever it runs.
+"""What of one decode layer runs beside its main sequence: what a layer asks for, wherever it runs.
 
 Layers fork and join by name and know nothing of streams. Without streams a fork is no fork, and everything runs in the
 order of its launches.
@@ -7,16 +7,16 @@ order of its launches.
 from contextlib import AbstractContextManager, nullcontext
 from typing import Literal, Protocol
 
-BranchName = Literal["shared", "resident"]
-"""The shared expert, beside everything from the router to the last route; the routes whose experts are resident,
-beside the copy of the missing ones."""
+BranchName = Literal["shared"]
+"""The shared expert, beside everything from the router to the last route."""
 
 
 class Branches(Protocol):
     """Each branch is forked and joined once per layer; no branch is forked inside another."""
 
-    def forks(self, branch: BranchName) -> bool:
-        """Whether the branch runs beside the main sequence."""
+    @property
+    def is_by_arrival(self) -> bool:
+        """Whether routed experts are computed while missing ones are copied, each as soon as its record is there."""
         ...
 
     def fork(self, branch: BranchName) -> AbstractContextManager[None]:
@@ -31,8 +31,7 @@ class Branches(Protocol):
 class SerialBranches:
     """No branches: the launches in their order."""
 
-    def forks(self, branch: BranchName) -> bool:
-        return False
+    is_by_arrival = False
 
     def fork(self, branch: BranchName) -> AbstractContextManager[None]:
         return nullcontext()

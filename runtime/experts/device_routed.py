@@ -1,7 +1,7 @@
 """Routed experts on a device: decode asks the host for nothing, prefill streams as everywhere.
 
 Decode is router's ids -> ensure -> miss copy -> routes, all ops over fixed memory, so that a graph can hold them. At
-the level `resident` the routes whose experts were there are computed beside the copy, the others after it.
+the level `resident` copy and routes are one launch, in which each route is computed as soon as its expert is there.
 """
 
 from collections.abc import Sequence
@@ -94,19 +94,15 @@ class DeviceExperts:
         if self.routing is not None:
             self.routing.expert_ids[layer, : len(expert_ids)].copy_(expert_ids)
             self.routing.router_logits[layer, : len(expert_ids)].copy_(router_logits)
-        slots, kinds = ops.ensure(state, self.cache.policy, layer, expert_ids, router_logits, layout.record_bytes)
+        slots, arrivals = ops.ensure(state, self.cache.policy, layer, expert_ids, router_logits, layout.record_bytes)
         pool = self._pools[layer]
         rows: Tensor
-        if not branches.forks("resident"):
+        # What lies on the disk is not read by a kernel, so there is no copy to compute beside.
+        if branches.is_by_arrival and isinstance(self.store, PinnedStore):
+            rows = ops.expert_rows_by_arrival(layout, state, self.store.bank(layer), pool, arrivals, hidden)
+        else:
             self._copy_missed(layer)
             rows = ops.expert_rows(layout, pool, slots, hidden)
-            return rows
-        rows = hidden.new_empty(*expert_ids.shape, hidden.shape[1])
-        with branches.fork("resident"):
-            ops.expert_rows(layout, pool, slots, hidden, kinds, 0, rows)
-        self._copy_missed(layer)
-        ops.expert_rows(layout, pool, slots, hidden, kinds, 1, rows)
-        branches.join("resident")
         return rows
 
     def _copy_missed(self, layer: int) -> None:

@@ -70,6 +70,7 @@ class Ops:
     ensure: Op
     copy_missed: Op
     expert_rows: Op
+    expert_rows_by_arrival: Op
     sample_rows: Op
 
 
@@ -109,6 +110,7 @@ _TORCH_OPS = Ops(
     ensure=slots.ensure,
     copy_missed=slots.copy_missed,
     expert_rows=experts.expert_rows,
+    expert_rows_by_arrival=experts.expert_rows_by_arrival,
     sample_rows=sampler.sample_rows,
 )
 
@@ -135,6 +137,7 @@ def triton_ops() -> Ops:
         from runtime.kernels.triton_ops import (
             attention,
             conv,
+            copying,
             delta_rule,
             dense,
             hyper_connection,
@@ -176,8 +179,9 @@ def triton_ops() -> Ops:
         combine_routes=router.combine_routes,
         begin_step=triton_slots.begin_step,
         ensure=triton_slots.ensure,
-        copy_missed=triton_slots.copy_missed,
+        copy_missed=copying.copy_missed,
         expert_rows=triton_experts.expert_rows,
+        expert_rows_by_arrival=triton_experts.expert_rows_by_arrival,
         sample_rows=triton_sampler.sample_rows,
     )
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from runtime.experts.policy import make_policy
 from runtime.experts.slot_cache import SlotCache
 from runtime.kernels.torch_ops.slots import SlotState
-from runtime.kernels.triton_ops import experts, router, slots
+from runtime.kernels.triton_ops import copying, experts, router, slots
 from runtime.record import RecordLayout
 
 
@@ -151,7 +151,7 @@ class Layer:
         )
 
     def copy(self, routing: Routing) -> None:
-        slots.copy_missed(self._map.state, self._memory.banks[routing.layer], self._memory.pool)
+        copying.copy_missed(self._map.state, self._memory.banks[routing.layer], self._memory.pool)
 
     def compute(self, routing: Routing, slot_ids: Tensor, tuning: experts.Tuning = experts.DEFAULT_TUNING) -> Tensor:
         layout = self._memory.geometry.layout
@@ -164,19 +164,15 @@ class Layer:
         self.copy(routing)
         return router.combine_routes(self.compute(routing, slot_ids), weights)
 
-    def run_resident(self, routing: Routing, side: torch.cuda.Stream) -> Tensor:
-        """The same, with the experts that need no copy on another stream beside it."""
-        geometry, compute_stream = self._memory.geometry, torch.cuda.current_stream()
+    def run_by_arrival(self, routing: Routing, tuning: experts.Tuning = experts.DEFAULT_TUNING) -> Tensor:
+        """The same, with experts computed as they arrive."""
+        memory = self._memory
         ids, weights = self.route(routing)
-        slot_ids, kinds = self.ensure(routing, ids)
-        rows = torch.empty(*ids.shape, geometry.hidden, device=self._memory.device)
-        operands = (geometry.layout, self._memory.pool, slot_ids, routing.hidden, kinds)
-        side.wait_stream(compute_stream)
-        with torch.cuda.stream(side):
-            experts.expert_rows(*operands, 0, rows)
-        self.copy(routing)
-        experts.expert_rows(*operands, 1, rows)
-        compute_stream.wait_stream(side)
+        _, arrivals = self.ensure(routing, ids)
+        bank, layout = memory.banks[routing.layer], memory.geometry.layout
+        rows = experts.expert_rows_by_arrival(
+            layout, self._map.state, bank, memory.pool, arrivals, routing.hidden, tuning=tuning
+        )
         return router.combine_routes(rows, weights)
 
 

@@ -8,8 +8,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from runtime.kernels.torch_ops import fp8, nvfp4
-from runtime.kernels.triton_ops import router, slots
-from runtime.kernels.triton_ops.experts import DOWN_CUTS, GATE_UP_CUTS, Tuning, expert_rows
+from runtime.kernels.triton_ops import router, slots, workspace
+from runtime.kernels.triton_ops.copying import copy_missed
+from runtime.kernels.triton_ops.experts import TUNINGS, expert_rows, expert_rows_by_arrival
 from runtime.record import RecordLayout
 from tests.support.slot_traces import SideBySide, SlotShape
 
@@ -109,27 +110,20 @@ def test_every_cut_gives_the_same_bits(flagship: Slots, device: torch.device) ->
     hidden = torch.randn(2, HIDDEN, device=device)
     slot_ids = torch.randint(0, 24, (2, NUM_CHOICES), dtype=torch.int32, device=device)
     expected = expert_rows(flagship.layout, flagship.pool, slot_ids, hidden)
-    tunings = [Tuning(gate_up, down) for gate_up, down in zip(GATE_UP_CUTS, DOWN_CUTS, strict=False)][::3]
-    for tuning in tunings:
+    for tuning in TUNINGS[1::3]:
         result = expert_rows(flagship.layout, flagship.pool, slot_ids, hidden, tuning=tuning)
         assert torch.equal(result, expected), tuning
 
 
-def test_rows_slots_and_grouping_leave_the_bits_alone(flagship: Slots, device: torch.device) -> None:
+def test_rows_and_slots_leave_the_bits_alone(flagship: Slots, device: torch.device) -> None:
     layout, pool = flagship.layout, flagship.pool
     hidden = torch.randn(4, HIDDEN, device=device)
     slot_ids = torch.randint(0, 24, (4, NUM_CHOICES), dtype=torch.int32, device=device)
-    kinds = torch.randint(0, 2, slot_ids.shape, dtype=torch.int32, device=device)
     expected = expert_rows(layout, pool, slot_ids, hidden)
     for row in range(4):
         for last in range(row + 1, 5):
             part = slice(row, last)
             assert torch.equal(expert_rows(layout, pool, slot_ids[part], hidden[part]), expected[part])
-    out = poisoned(*expected.shape, device=device)
-    expert_rows(layout, pool, slot_ids, hidden, kinds, 1, out)
-    assert torch.equal(out.isnan().all(-1), kinds == 0)
-    expert_rows(layout, pool, slot_ids, hidden, kinds, 0, out)
-    assert torch.equal(out, expected)
     # Elsewhere, and in slots that are wider than a record.
     moved = torch.zeros(40, layout.record_bytes + 64, dtype=torch.uint8, device=device)
     moved[39 - torch.arange(24), : layout.record_bytes] = pool
@@ -172,12 +166,39 @@ def test_copy_from_pinned_memory(is_registered: bool, device: torch.device) -> N
             state.num_missed.fill_(num_missed)
             expected = pool.clone()
             expected[places.to(device)] = bank[chosen].to(device)
-            slots.copy_missed(state, bank, pool)
+            copy_missed(state, bank, pool)
             assert torch.equal(pool, expected)
     finally:
         torch.cuda.synchronize()
         if is_registered:
             torch.cuda.cudart().cudaHostUnregister(bank.data_ptr())
+
+
+@pytest.mark.parametrize("fmt", ["nvfp4", "bf16"])
+def test_routes_by_arrival_have_the_bits_of_copy_and_rows(fmt: str, device: torch.device) -> None:
+    """Random routing over few slots, many times, after pauses of no length; the slots begin as noise."""
+    experts = random_slots(fmt, HIDDEN, INTERMEDIATE, 48, device)
+    layout, bank = experts.layout, experts.pool.cpu().pin_memory()
+    states = [slots.SlotState.empty(1, 48, 40, 40, device) for _ in range(2)]
+    pools = [torch.randint(0, 256, (40, layout.record_bytes), dtype=torch.uint8, device=device) for _ in range(2)]
+    differ = torch.zeros(2, dtype=torch.int64, device=device)
+    for step in range(120 if fmt == "nvfp4" else 30):
+        num_rows = 1 + step % 4
+        logits, hidden = torch.randn(num_rows, 48, device=device), torch.randn(num_rows, HIDDEN, device=device)
+        ids, _ = router.route(logits, NUM_CHOICES, True)
+        slot_ids, _ = slots.ensure(states[0], "lru", 0, ids, logits, layout.record_bytes)
+        copy_missed(states[0], bank, pools[0])
+        expected = expert_rows(layout, pools[0], slot_ids, hidden)
+        _, arrivals = slots.ensure(states[1], "lru", 0, ids, logits, layout.record_bytes)
+        out = poisoned(*expected.shape, device=device)
+        tuning = TUNINGS[step % len(TUNINGS)] if step % 3 == 0 else TUNINGS[0]
+        expert_rows_by_arrival(layout, states[1], bank, pools[1], arrivals, hidden, out, tuning)
+        differ += torch.stack(((out != expected).sum(), (pools[0][slot_ids] != pools[1][slot_ids]).sum()))
+    assert states[0].counters.tolist() == states[1].counters.tolist()
+    assert int(states[0].counters[1]) > 100
+    assert differ.tolist() == [0, 0]
+    for counters in workspace._counters.values():
+        counters.check_integrity()
 
 
 def test_a_graph_of_a_layer_replays_to_the_eager_bits(flagship: Slots, device: torch.device) -> None:
@@ -187,11 +208,8 @@ def test_a_graph_of_a_layer_replays_to_the_eager_bits(flagship: Slots, device: t
 
     def layer(state: slots.SlotState, pool: Tensor) -> Tensor:
         ids, weights = router.route(logits, 5, True)
-        slot_ids, kinds = slots.ensure(state, "rule", 0, ids, logits, layout.record_bytes)
-        rows = torch.empty(2, 5, HIDDEN, device=device)
-        expert_rows(layout, pool, slot_ids, hidden, kinds, 0, rows)
-        slots.copy_missed(state, bank, pool)
-        expert_rows(layout, pool, slot_ids, hidden, kinds, 1, rows)
+        _, arrivals = slots.ensure(state, "rule", 0, ids, logits, layout.record_bytes)
+        rows = expert_rows_by_arrival(layout, state, bank, pool, arrivals, hidden)
         return router.combine_routes(rows, weights)
 
     def fresh() -> tuple[slots.SlotState, Tensor]:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from runtime.experts.policy import make_policy
-from runtime.experts.slot_cache import SlotCache
+from runtime.experts.slot_cache import EnsurePlan, SlotCache
 from runtime.kernels.torch_ops.slots import SlotState
 
 RECORD_BYTES = 100
@@ -32,10 +32,20 @@ class _Call:
 
     missed: tuple[tuple[int, int], ...]
     slots: np.ndarray
-    kinds: np.ndarray
+    arrivals: list[tuple[int, int, int]]
     device_missed: tuple[Tensor, Tensor, Tensor]
     device_slots: Tensor
-    device_kinds: Tensor
+    device_arrivals: Tensor
+
+
+def expected_arrivals(ids: np.ndarray, plan: EnsurePlan) -> list[tuple[int, int, int]]:
+    """Route, slot and place in the work list, in the order in which records are there."""
+    places = {expert: place for place, (expert, _) in enumerate(plan.missed)}
+    found = [
+        (route, slot, places.get(expert, -1))
+        for route, (expert, slot) in enumerate(zip(ids.flatten().tolist(), plan.slots.flatten().tolist(), strict=True))
+    ]
+    return sorted(found, key=lambda entry: entry[2])
 
 
 class SideBySide:
@@ -74,15 +84,14 @@ class SideBySide:
 
     def ensure(self, layer: int, num_rows: int) -> None:
         ids, logits = self._route(layer, num_rows)
-        was_resident = self.cache.slots_of(layer, ids) >= 0
         plan = self.cache.ensure(layer, ids, logits)
-        slots, kinds = self._ops.ensure(
+        slots, arrivals = self._ops.ensure(
             self.state, self._policy, layer,
             torch.from_numpy(ids).to(self._device), torch.from_numpy(logits).to(self._device), RECORD_BYTES,
         )  # fmt: skip
         state = self.state
         missed = (state.num_missed.clone(), state.missed_experts.clone(), state.missed_slots.clone())
-        self._calls.append(_Call(plan.missed, plan.slots, ~was_resident, missed, slots, kinds))
+        self._calls.append(_Call(plan.missed, plan.slots, expected_arrivals(ids, plan), missed, slots, arrivals))
 
     def clear_and_place(self) -> None:
         """What the host does between steps: empty the map, then put experts of every layer into the first slots."""
@@ -101,7 +110,7 @@ class SideBySide:
             num_missed, experts, slots = (tensor.tolist() for tensor in call.device_missed)
             assert tuple(zip(experts, slots, strict=True))[: num_missed[0]] == call.missed
             assert call.device_slots.tolist() == call.slots.tolist()
-            assert call.device_kinds.tolist() == call.kinds.astype(int).tolist()
+            assert list(zip(*call.device_arrivals.tolist(), strict=True)) == call.arrivals
         self._calls.clear()
         owners = np.full(self._shape.num_slots, -1)
         slot_of = np.full((self._shape.num_layers, self._shape.num_experts), -1)

@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from runtime.kernels.torch_ops import fp8, nvfp4
+from runtime.kernels.torch_ops.slots import SlotState, copy_missed
 from runtime.record import FP8_BLOCK, RecordLayout
 
 SCRATCH_BYTES = 8 << 20
@@ -212,25 +213,16 @@ def _compute(layout: RecordLayout, device: torch.device) -> ExpertCompute:
     return ExpertCompute(layout, device)
 
 
-def expert_rows(
-    layout: RecordLayout,
-    pool: Tensor,
-    slots: Tensor,
-    hidden: Tensor,
-    kinds: Tensor | None = None,
-    wanted: int | None = None,
-    out: Tensor | None = None,
-) -> Tensor:
-    """fp32 [R, k, hidden] of hidden fp32 [R, hidden] and slots int32 [R, k]: `ExpertCompute.decode` for the device.
+def expert_rows(layout: RecordLayout, pool: Tensor, slots: Tensor, hidden: Tensor) -> Tensor:
+    """fp32 [R, k, hidden] of hidden fp32 [R, hidden] and slots int32 [R, k]: `ExpertCompute.decode` for the device."""
+    return _compute(layout, pool.device).decode(pool, slots, hidden)
 
-    With `wanted`, only the routes whose kind (int32 [R, k]) equals it are computed, and written into `out`.
-    """
-    compute = _compute(layout, pool.device)
-    if wanted is None:
-        return compute.decode(pool, slots, hidden)
-    assert kinds is not None
-    assert out is not None
-    rows, choices = (kinds == wanted).nonzero(as_tuple=True)
-    if len(rows):
-        out[rows, choices] = compute.decode(pool, slots[rows, choices].unsqueeze(1), hidden[rows]).squeeze(1)
-    return out
+
+def expert_rows_by_arrival(
+    layout: RecordLayout, state: SlotState, bank: Tensor, pool: Tensor, arrivals: Tensor, hidden: Tensor
+) -> Tensor:
+    """`copy_missed` and `expert_rows` in one. `arrivals` int32 [3, R * k] and the work list are the last *ensure*'s."""
+    copy_missed(state, bank, pool)
+    slots = torch.empty_like(arrivals[1])
+    slots[arrivals[0].long()] = arrivals[1]
+    return expert_rows(layout, pool, slots.view(hidden.shape[0], -1), hidden)

@@ -26,6 +26,8 @@ from runtime.rule_numbers import (
 )
 
 EMPTY = -1
+ARRIVED_PER_RECORD = 64
+"""Numbers of `SlotState.arrived` per place of the work list: two counters in cache lines of their own."""
 _FIRST, _NEVER = torch.iinfo(torch.int64).min, torch.iinfo(torch.int64).max
 """Scores of an empty slot and of a pinned one."""
 
@@ -64,6 +66,8 @@ class SlotState:
     """int32 [M]."""
     num_missed: Tensor
     """int32 [1]: of the last call."""
+    arrived: Tensor
+    """int32, of the Triton kernels alone: what has come of each missed record. *ensure* leaves zeros."""
 
     @classmethod
     def empty(
@@ -89,6 +93,7 @@ class SlotState:
             missed_experts=full(most_missed, 0, torch.int32),
             missed_slots=full(most_missed, 0, torch.int32),
             num_missed=full(1, 0, torch.int32),
+            arrived=full(most_missed * ARRIVED_PER_RECORD, 0, torch.int32),
         )
 
     def reset(self) -> None:
@@ -118,7 +123,8 @@ def begin_step(state: SlotState) -> None:
 def ensure(
     state: SlotState, policy: str, layer: int, expert_ids: Tensor, router_logits: Tensor, bytes_per_miss: int
 ) -> tuple[Tensor, Tensor]:
-    """Slots int32 [R, k] of the routed experts, and kinds int32 [R, k]: 1 where the expert's record must be copied.
+    """Slots int32 [R, k] of the routed experts, and arrivals int32 [3, R * k]: routes in the order in which their
+    records are there (those that need no copy first), the slot of each, and its place in the work list or -1.
 
     expert_ids int64 [R, k], router_logits fp32 [R, E]; `policy` is lru or rule. Leaves the work list of `copy_missed`
     in the state.
@@ -137,7 +143,9 @@ def ensure(
     num_missed = is_missed.sum()
     state.num_missed.copy_(num_missed)
     state.counters.add_(torch.stack((is_routed.sum(), num_missed, num_missed * bytes_per_miss)))
-    return state.slot_of[layer][expert_ids], is_missed[expert_ids].int()
+    slots = state.slot_of[layer][expert_ids]
+    ranks = is_missed.cumsum(0) - 1
+    return slots, _arrivals(slots.flatten(), torch.where(is_missed, ranks, -1)[expert_ids.flatten()])
 
 
 def copy_missed(state: SlotState, bank: Tensor, pool: Tensor) -> None:
@@ -145,6 +153,12 @@ def copy_missed(state: SlotState, bank: Tensor, pool: Tensor) -> None:
     for place in range(int(state.num_missed)):
         expert, slot = int(state.missed_experts[place]), int(state.missed_slots[place])
         pool[slot, : bank.shape[1]].copy_(bank[expert])
+
+
+def _arrivals(slots: Tensor, places: Tensor) -> Tensor:
+    """int32 [3, routes]."""
+    order = torch.sort(places, stable=True).indices
+    return torch.stack((order, slots[order], places[order])).int()
 
 
 def _stamp(state: SlotState, layer: int, is_routed: Tensor) -> None:

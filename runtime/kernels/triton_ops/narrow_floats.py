@@ -9,7 +9,7 @@ import triton
 import triton.language as tl
 
 E2M1_SCALE = tl.constexpr(2.0**126)
-"""Value of an e2m1 number over the fp32 that `e2m1_low` or `e2m1_high` return; fp32 can't hold its square."""
+"""Value of an e2m1 number over the fp32 that `e2m1_pair` returns; fp32 can't hold its square."""
 E4M3_SCALE = tl.constexpr(2.0**120)
 E4M3_INPUT_SCALE = tl.constexpr(2.0**64)
 """What inputs are multiplied by before they meet `e4m3_tiny` numbers."""
@@ -24,21 +24,15 @@ _E4M3_BF16_BITS = tl.constexpr(0x87F0 - (1 << 16))
 
 
 @triton.jit
-def two_codes(word, STEP: tl.constexpr):
-    """Codes STEP and STEP + 4 of the eight e2m1 codes in an int32 word, in its two halves. STEP 0 .. 3."""
-    return (word >> (4 * STEP)) & _TWO_CODES
+def e2m1_pair(word, PLACE: tl.constexpr):
+    """Codes PLACE and PLACE + 4 of the eight e2m1 codes in an int32 word, over `E2M1_SCALE`. PLACE 0 or 1.
 
-
-@triton.jit
-def e2m1_low(pair):
-    """The code in the low half, over `E2M1_SCALE`. One product copies the code to the sign and to the exponent."""
-    return ((pair * _TO_TOP_OF_LOW) & _E2M1_BITS).to(tl.float32, bitcast=True)
-
-
-@triton.jit
-def e2m1_high(pair):
-    """The code in the high half, over `E2M1_SCALE`."""
-    return ((pair * _TO_TOP_OF_HIGH) & _E2M1_BITS).to(tl.float32, bitcast=True)
+    One product copies a code to the sign and to the exponent; what else it leaves lies elsewhere and does not carry.
+    """
+    pair = word & (_TWO_CODES << (4 * PLACE))
+    low = (pair * (_TO_TOP_OF_LOW >> (4 * PLACE))) & _E2M1_BITS
+    high = (pair * (_TO_TOP_OF_HIGH >> (4 * PLACE))) & _E2M1_BITS
+    return low.to(tl.float32, bitcast=True), high.to(tl.float32, bitcast=True)
 
 
 @triton.jit
@@ -57,7 +51,7 @@ def e4m3_tiny(signed_bytes):
 def dot_word(word, x, FIRST: tl.constexpr, total):
     """`total` plus the products of a word's eight e2m1 codes with x[FIRST] .. x[FIRST + 7], one after another."""
     for step in tl.static_range(4):
-        pair = two_codes(word, step)
-        total = tl.fma(e2m1_low(pair), x[FIRST + step], total)
-        total = tl.fma(e2m1_high(pair), x[FIRST + step + 4], total)
+        low, high = e2m1_pair(word >> (8 * (step // 2)), step % 2)
+        total = tl.fma(low, x[FIRST + step], total)
+        total = tl.fma(high, x[FIRST + step + 4], total)
     return total

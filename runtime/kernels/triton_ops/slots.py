@@ -1,11 +1,10 @@
-"""The slot map on the device: *ensure* in one launch of one block, and the miss copy. Twin: `torch_ops.slots`.
+"""The slot map on the device: *ensure* in one launch of one block. Twin: `torch_ops.slots`.
 
 Victims are found in rounds: every slot's score and number are one int64 key, kept in registers, and a round takes the
 lowest. An empty slot's key is below all others. A routed expert is known by its stamp, which is that of this call, so
 nothing is searched: `lru` never gets as far as the newest stamps, `rule` leaves them out. (So `rule` stamps too.)
 """
 
-from dataclasses import dataclass
 from functools import lru_cache
 
 import torch
@@ -14,7 +13,8 @@ import triton.language as tl
 from torch import Tensor
 
 from runtime.kernels.torch_ops.slots import SlotState, begin_step
-from runtime.kernels.triton_ops.rows import check_aligned, check_contiguous
+from runtime.kernels.triton_ops.arrivals import FAR_STRIDE
+from runtime.kernels.triton_ops.rows import check_contiguous
 from runtime.rule_numbers import (
     BETA,
     DECAY_SHIFT,
@@ -27,7 +27,7 @@ from runtime.rule_numbers import (
     STEP_BITS,
 )
 
-__all__ = ["SlotState", "begin_step", "copy_missed", "ensure"]
+__all__ = ["SlotState", "begin_step", "ensure"]
 
 SLOT_BITS = 16
 """Of a key; the score has the others: scores stay within 2^47 for 2^30 tokens or 2^40 calls."""
@@ -47,28 +47,11 @@ _LARGEST_STEP = tl.constexpr(LARGEST_STEP)
 _LARGEST_AGE = tl.constexpr(LARGEST_AGE)
 _LOG2_WEIGHT = tl.constexpr(LOG2_WEIGHT)
 _WAIT = tl.constexpr(BETA << FRACTION_BITS)
+_FAR_STRIDE = tl.constexpr(FAR_STRIDE)
 _NEAR = tl.constexpr(float(NEAR_MISS_LOGIT))
 
 
-@dataclass(frozen=True)
-class CopyCut:
-    """How the miss copy is cut: few blocks, many 16-byte loads under way in each."""
-
-    num_blocks: int = 16
-    num_warps: int = 8
-    words: int = 4096
-    """int32 of one turn of a block: 16 bytes to a thread, 4 times."""
-
-
-COPY_CUTS = tuple(
-    CopyCut(num_blocks, num_warps, 128 * num_warps * loads)
-    for num_blocks, num_warps, loads in (
-        (16, 8, 4), (8, 8, 4), (8, 16, 4), (32, 8, 4), (16, 16, 4), (16, 8, 8), (16, 8, 2), (32, 4, 4), (64, 4, 2)
-    )
-)  # fmt: skip
-"""What `scripts/bench_kernels.py` sweeps."""
 ENSURE_WARPS = (4, 8, 16)
-DEFAULT_COPY = CopyCut()
 _ENSURE_REGISTERS = 128
 """Per thread: all that 16 warps may have. Left alone, compilers spill keys to make room for a second block."""
 
@@ -80,6 +63,18 @@ def _routes(ids_ptr, slot_of_ptr, NUM_ROUTES: tl.constexpr, ROUTES: tl.constexpr
     is_route = routes < NUM_ROUTES
     experts = tl.load(ids_ptr + routes, mask=is_route, other=1 << 30).to(tl.int32)
     return experts, tl.load(slot_of_ptr + experts, mask=is_route, other=0), is_route
+
+
+@triton.jit
+def _arrival_order(experts, found, other_experts, other_found, is_other, ROUTES: tl.constexpr):
+    """Each route's position: those with a slot in router order, then the missed ones by expert, as they are copied."""
+    routes, others = tl.arange(0, ROUTES)[:, None], tl.arange(0, ROUTES)[None, :]
+    is_earlier = others < routes
+    experts, other_experts = experts[:, None], other_experts[None, :]
+    is_missed, is_copied_before = found[:, None] < 0, other_experts < experts
+    is_copied_before |= (other_experts == experts) & is_earlier
+    is_before = tl.where(other_found[None, :] < 0, is_missed & is_copied_before, is_missed | is_earlier)
+    return tl.sum((is_before & is_other[None, :]).to(tl.int32), 1)
 
 
 @triton.jit
@@ -197,9 +192,10 @@ def _ensure_kernel(
     missed_experts_ptr,
     missed_slots_ptr,
     num_missed_ptr,
+    arrived_ptr,
     lowest_ptr,
     slots_ptr,
-    kinds_ptr,
+    arrivals_ptr,
     layer,
     bytes_per_miss,
     IS_RULE: tl.constexpr,
@@ -237,6 +233,10 @@ def _ensure_kernel(
     ranks = tl.sum((is_miss[None, :] & (other_experts[None, :] < experts[:, None])).to(tl.int32), 1)
     num_missed = tl.sum(is_miss.to(tl.int32), 0)
     num_routed = tl.sum(is_first.to(tl.int32), 0)
+    positions = _arrival_order(experts, found, other_experts, other_found, is_other, ROUTES)
+    counters = tl.arange(0, 2 * ROUTES)
+    is_counter = counters < 2 * min(NUM_ROUTES, NUM_EXPERTS)
+    tl.store(arrived_ptr + counters * _FAR_STRIDE, tl.zeros_like(counters), mask=is_counter)
 
     tl.store(stamps_ptr + layer_owners, stamp + tl.zeros([ROUTES], tl.int64), mask=is_route)
     log2_count = tl.zeros([ROUTES], tl.int64)
@@ -262,7 +262,6 @@ def _ensure_kernel(
     tl.store(num_missed_ptr, num_missed)
     tl.store(counters_ptr, tl.load(counters_ptr) + num_routed)
     is_missed = is_route & (found < 0)
-    tl.store(kinds_ptr + tl.arange(0, ROUTES), is_missed.to(tl.int32), mask=is_route)
     if num_missed > 0:
         tl.store(counters_ptr + 1, tl.load(counters_ptr + 1) + num_missed)
         tl.store(counters_ptr + 2, tl.load(counters_ptr + 2) + num_missed * bytes_per_miss)
@@ -326,32 +325,12 @@ def _ensure_kernel(
         tl.store(missed_slots_ptr + ranks, victims, mask=is_missed)
         found = tl.where(is_missed, victims, found)
     tl.store(slots_ptr + tl.arange(0, ROUTES), found, mask=is_route)
+    tl.store(arrivals_ptr + positions, tl.arange(0, ROUTES), mask=is_route)
+    tl.store(arrivals_ptr + NUM_ROUTES + positions, found, mask=is_route)
+    tl.store(arrivals_ptr + 2 * NUM_ROUTES + positions, tl.where(is_missed, ranks, -1), mask=is_route)
     # Every thread has read the clock before one moves it on.
     tl.debug_barrier()
     tl.store(clock_ptr, stamp)
-
-
-@triton.jit
-def _copy_kernel(
-    bank_ptr,
-    pool_ptr,
-    missed_experts_ptr,
-    missed_slots_ptr,
-    num_missed_ptr,
-    slot_vectors,
-    RECORD_WORDS: tl.constexpr,
-    TILE: tl.constexpr,
-):
-    """Program p copies pieces p, p + programs, ... of all missed records, end to end."""
-    num_missed = tl.load(num_missed_ptr)
-    PIECES: tl.constexpr = (RECORD_WORDS + TILE - 1) // TILE
-    for piece in range(tl.program_id(0), num_missed * PIECES, tl.num_programs(0)):
-        place = piece // PIECES
-        words = (piece % PIECES) * TILE + tl.arange(0, TILE)
-        is_word = words < RECORD_WORDS
-        source_ptr = bank_ptr + tl.load(missed_experts_ptr + place).to(tl.int64) * RECORD_WORDS
-        target_ptr = pool_ptr + tl.load(missed_slots_ptr + place).to(tl.int64) * slot_vectors * 4
-        tl.store(target_ptr + words, tl.load(source_ptr + words, mask=is_word), mask=is_word)
 
 
 def ensure(
@@ -363,7 +342,8 @@ def ensure(
     bytes_per_miss: int,
     num_warps: int | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Slots int32 [R, k] of the routed experts, and kinds int32 [R, k]: 1 where the expert's record must be copied.
+    """Slots int32 [R, k] of the routed experts, and arrivals int32 [3, R * k]: routes in the order in which their
+    records are there (those that need no copy first), the slot of each, and its place in the work list or -1.
 
     expert_ids int64 [R, k], router_logits fp32 [R, E]; `policy` is lru or rule. Leaves the work list of `copy_missed`
     in the state. Raises ValueError for more slots than a key can number.
@@ -374,7 +354,7 @@ def ensure(
         raise ValueError(f"{num_slots} slots: the kernel numbers {1 << SLOT_BITS}")
     num_rows, num_choices = expert_ids.shape
     slots = torch.empty(expert_ids.shape, dtype=torch.int32, device=expert_ids.device)
-    kinds = torch.empty_like(slots)
+    arrivals = torch.empty(3, slots.numel(), dtype=torch.int32, device=slots.device)
     slot_tile = min(triton.next_power_of_2(num_slots), MOST_KEYS)
     num_chunks, most_routes = triton.cdiv(num_slots, slot_tile), triton.next_power_of_2(num_rows * num_choices)
     lowest = torch.empty(triton.next_power_of_2(num_chunks) * most_routes, dtype=torch.int64, device=slots.device)
@@ -395,9 +375,10 @@ def ensure(
         state.missed_experts,
         state.missed_slots,
         state.num_missed,
+        state.arrived,
         lowest,
         slots,
-        kinds,
+        arrivals,
         layer,
         bytes_per_miss,
         policy == "rule",
@@ -415,31 +396,7 @@ def ensure(
         num_warps=num_warps or _ensure_warps(policy, slot_tile),
         maxnreg=_ENSURE_REGISTERS,
     )
-    return slots, kinds
-
-
-def copy_missed(state: SlotState, bank: Tensor, pool: Tensor, cut: CopyCut = DEFAULT_COPY) -> None:
-    """Copy the missed experts' records from bank uint8 [E, record_bytes] into their slots in pool uint8 [slots, >=].
-
-    The bank is host memory that the device can read (pinned), or device memory. Raises ValueError for records or slots
-    that are no multiple of 16 bytes.
-    """
-    check_contiguous(bank=bank)
-    record_bytes, slot_bytes = bank.shape[1], pool.stride(0)
-    if record_bytes % 16:
-        raise ValueError(f"records of {record_bytes} bytes are not copied: 16 at a time are")
-    check_aligned(pool=pool)
-    _copy_kernel[(cut.num_blocks,)](
-        bank.view(torch.int32),
-        pool.view(torch.int32),
-        state.missed_experts,
-        state.missed_slots,
-        state.num_missed,
-        slot_bytes // 16,
-        record_bytes // 4,
-        cut.words,
-        num_warps=cut.num_warps,
-    )
+    return slots, arrivals
 
 
 def _ensure_warps(policy: str, slot_tile: int) -> int:

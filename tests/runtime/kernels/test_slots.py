@@ -7,6 +7,7 @@ import torch
 from runtime.experts.policy import make_policy
 from runtime.experts.slot_cache import SlotCache
 from runtime.kernels.torch_ops.slots import SlotState, begin_step, copy_missed, ensure
+from tests.support.slot_traces import expected_arrivals
 
 SHAPES = [(3, 12, 3, 12), (4, 16, 2, 20), (2, 7, 2, 14), (5, 24, 4, 16)]
 """Layers, experts, choices, slots; four rows."""
@@ -35,16 +36,15 @@ def test_victims_equal_the_slot_cache(policy: str, shape: tuple[int, int, int, i
             # A grid, so that equal logits and exact distances of 0.25 occur.
             logits = (np.round((bias[layer] + rng.normal(size=(num_rows, num_experts))) * 16) / 16).astype(np.float32)
             ids = np.argsort(-logits, axis=1, kind="stable")[:, :num_choices].astype(np.int64)
-            resident = {expert: slot for owner, expert, slot in cache.residents() if owner == layer}
             plan = cache.ensure(layer, ids, logits)
-            slots, kinds = ensure(state, policy, layer, torch.from_numpy(ids), torch.from_numpy(logits), 100)
+            slots, arrivals = ensure(state, policy, layer, torch.from_numpy(ids), torch.from_numpy(logits), 100)
             num_missed = int(state.num_missed)
             missed = zip(
                 state.missed_experts[:num_missed].tolist(), state.missed_slots[:num_missed].tolist(), strict=True
             )
             assert tuple(missed) == plan.missed
             assert slots.tolist() == plan.slots.tolist()
-            assert kinds.tolist() == [[int(expert not in resident) for expert in row] for row in ids.tolist()]
+            assert list(zip(*arrivals.tolist(), strict=True)) == expected_arrivals(ids, plan)
             copy_missed(state, bank, pool)
             assert pool[slots.flatten().long(), 7].tolist() == ids.flatten().tolist()
         owners = [layer * num_experts + expert for layer, expert, _ in cache.residents()]

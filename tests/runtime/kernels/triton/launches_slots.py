@@ -4,6 +4,7 @@ import torch
 
 from runtime.kernels.torch_ops.slots import SlotState
 from runtime.kernels.triton_ops import slots
+from runtime.kernels.triton_ops.copying import copy_missed
 
 RECORD_BYTES = 2_764_832
 
@@ -29,4 +30,4 @@ def launch_rule_of_four_rows_and_all_slots() -> None:
 def launch_copy() -> None:
     state = SlotState.empty(1, 2, 10, 10, "cpu")
     bank = torch.empty(2, RECORD_BYTES, dtype=torch.uint8)
-    slots.copy_missed(state, bank, torch.empty(2, RECORD_BYTES, dtype=torch.uint8))
+    copy_missed(state, bank, torch.empty(2, RECORD_BYTES, dtype=torch.uint8))

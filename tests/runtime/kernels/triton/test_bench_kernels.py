@@ -10,7 +10,8 @@ from scripts.kernel_bench.layer import Geometry
 def test_every_step_prints_its_table(device: torch.device, capsys: pytest.CaptureFixture[str]) -> None:
     bench = Bench(Geometry(32, 16, 24, 2, 2, 20), device, num_rounds=1, num_iterations=1)
     bench.num_missed = [0, 1]
-    assert all(attempt(step) for step in (bench.measure_floors, bench.parts, bench.ensure, bench.copy, bench.layer))
+    steps = (bench.measure_floors, bench.parts, bench.ensure, bench.copy, bench.layer, bench.by_arrival)
+    assert all(attempt(step) for step in steps)
     printed = capsys.readouterr().out
     for line in ("memcpy of 1 records", "| experts |", "| rule |", "| lru, 2, 4 |"):
         assert line in printed

@@ -1,6 +1,5 @@
 """Routed experts equal their twin in every format; bits don't depend on rows, grouping, slots or tuning."""
 
-from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -9,7 +8,9 @@ from torch import Tensor
 
 from runtime.experts.row_groups import RowGroups
 from runtime.kernels.torch_ops.experts import ExpertCompute as Twin
-from runtime.kernels.triton_ops.experts import Cut, Tuning, expert_rows
+from runtime.kernels.torch_ops.slots import SlotState
+from runtime.kernels.triton_ops import workspace
+from runtime.kernels.triton_ops.experts import Tuning, expert_rows, expert_rows_by_arrival
 from runtime.record import RecordLayout
 from tests.support.random_experts import make_experts
 
@@ -23,7 +24,7 @@ SHAPES = [
     ("fp32", 36, 7),
 ]
 
-COARSE = Tuning(Cut(64, 4), Cut(128, 4))
+COARSE = Tuning(up_rows=64, down_rows=128, num_copiers=3, copied_words=256)
 """Few programs: the interpreter runs one after another."""
 
 
@@ -87,19 +88,43 @@ def test_every_code_and_scale_is_exact(device: torch.device) -> None:
         assert_close(result, Twin(layout).decode(record[None], slots, row))
 
 
-def test_a_route_without_a_slot_or_not_selected_is_left_alone(device: torch.device) -> None:
+def test_a_route_without_a_slot_is_left_alone(device: torch.device) -> None:
     layout, pool = make_pool("nvfp4", 48, 32, 4, device)
     rows = torch.randn(2, 48, device=device)
     slots = torch.tensor([[3, -1, 0], [1, 0, 2]], dtype=torch.int32, device=device)
-    kinds = torch.tensor([[0, 0, 1], [1, 0, 0]], dtype=torch.int8, device=device)
     whole = expert_rows(layout, pool, slots, rows, out=poisoned(2, 3, 48, device=device), tuning=COARSE)
     assert whole[0, 1].isnan().all()
     assert not whole[slots >= 0].isnan().any()
-    output = poisoned(2, 3, 48, device=device)
-    expert_rows(layout, pool, slots, rows, kinds, 0, output, COARSE)
-    assert output[kinds == 1].isnan().all()
-    expert_rows(layout, pool, slots, rows, kinds, 1, output, COARSE)
-    assert torch.equal(output[slots >= 0], whole[slots >= 0])
+
+
+@pytest.mark.parametrize(("fmt", "hidden", "intermediate"), [("nvfp4", 208, 48), ("fp8", 160, 144), ("bf16", 48, 16)])
+@pytest.mark.parametrize("num_missed", [0, 1, 3])
+def test_routes_by_arrival_have_the_bits_of_copy_and_rows(
+    fmt: str, hidden: int, intermediate: int, num_missed: int, device: torch.device
+) -> None:
+    """Two rows that share a missed expert. The pool starts as noise, so what is read before it comes is wrong."""
+    layout, records = make_pool(fmt, hidden, intermediate, 6, device)
+    bank = records[:, : layout.record_bytes].contiguous()
+    bank = bank.cpu().pin_memory() if device.type == "cuda" else bank
+    rows = torch.randn(2, hidden, device=device)
+    # Experts 0 .. missed - 1 are copied to the slots of that number from the end; the others are there.
+    experts = torch.tensor([[3, 0, 5], [2, 4, 0]], device=device)
+    places = torch.where(experts < num_missed, experts, -1).flatten()
+    order = torch.sort(places, stable=True).indices
+    slots = torch.tensor([5, 4, 3, 0, 1, 2], device=device)
+    arrivals = torch.stack((order, slots[experts.flatten()][order], places[order])).int()
+    state = SlotState.empty(1, 6, 6, 6, device)
+    state.num_missed.fill_(num_missed)
+    state.missed_experts.copy_(torch.arange(6))
+    state.missed_slots.copy_(slots)
+    pool = torch.randint(0, 256, records.shape, dtype=torch.uint8, device=device)
+    pool[slots[num_missed:]] = records[num_missed:]
+    output = poisoned(2, 3, hidden, device=device)
+    found = expert_rows_by_arrival(layout, state, bank, pool, arrivals, rows, output, COARSE)
+    assert torch.equal(pool[slots, : layout.record_bytes], records[:, : layout.record_bytes])
+    assert torch.equal(found, expert_rows(layout, records, experts, rows, tuning=COARSE))
+    workspace.arrival_counters(device, 1)
+    workspace._counters[rows.device].check_integrity()
 
 
 @pytest.mark.parametrize("fmt", ["nvfp4", "fp8", "bf16"])
@@ -115,14 +140,16 @@ def test_bits_depend_on_nothing_but_row_and_record(fmt: str, device: torch.devic
     assert torch.equal(expert_rows(layout, moved, 4 - slots, rows, tuning=COARSE), together)
 
 
-@pytest.mark.parametrize("cut", [Cut(32, 1), Cut(64, 2, unroll=2, ahead=2), Cut(256, 4, stages=3)])
-def test_tuning_leaves_the_bits_alone(cut: Cut, device: torch.device) -> None:
+@pytest.mark.parametrize(
+    "tuning",
+    [Tuning(1, 32, 32), Tuning(2, 64, 64, up_ahead=1, down_ahead=1), Tuning(4, 256, 256, up_ahead=3, down_ahead=4)],
+)
+def test_tuning_leaves_the_bits_alone(tuning: Tuning, device: torch.device) -> None:
     layout, pool = make_pool("nvfp4", 384, 32, 2, device)
     rows = torch.randn(1, 384, device=device).bfloat16()
     slots = torch.tensor([[1]], device=device)
     expected = expert_rows(layout, pool, slots, rows, tuning=COARSE)
-    for tuning in (replace(Tuning(), gate_up=cut), replace(Tuning(), down=cut)):
-        assert torch.equal(expert_rows(layout, pool, slots, rows, tuning=tuning), expected)
+    assert torch.equal(expert_rows(layout, pool, slots, rows, tuning=tuning), expected)
 
 
 def test_nvfp4_widths_that_are_no_multiple_of_16_are_refused() -> None:
