@@ -21,28 +21,27 @@ def announce(counter_ptr):
 
 
 @triton.jit
-def _watch(counter_ptr, num_parts):
-    """Wait until a counter reaches `num_parts`. Plain reads past the first-level cache: nobody's lines are dropped."""
-    count = tl.load(counter_ptr, volatile=True)
+def _watch(counter_ptr, num_parts, SEM: tl.constexpr):
+    """Wait until a counter reaches `num_parts`. One thread reads, the others sleep at its barrier."""
+    # Adding zero is compiled to a load, and left out where nobody uses what it loaded.
+    count = tl.atomic_add(counter_ptr, 0, sem=SEM, scope="gpu")
     while count < num_parts:
-        count = tl.load(counter_ptr, volatile=True)
+        count = tl.atomic_add(counter_ptr, 0, sem=SEM, scope="gpu")
 
 
 @triton.jit
 def await_parts(counter_ptr, num_parts):
     """Wait for the announcements of `num_parts` blocks, and see what they stored."""
-    _watch(counter_ptr, num_parts)
-    # A count that nobody uses would be left out, and the order of memory with it.
-    count = tl.atomic_add(counter_ptr, 0, sem="acquire", scope="gpu")
+    # Relaxed first: every acquiring read empties the multiprocessor's cache, which others are using.
+    _watch(counter_ptr, num_parts, "relaxed")
+    _watch(counter_ptr, num_parts, "acquire")
     tl.debug_barrier()
-    while count < num_parts:
-        count = tl.atomic_add(counter_ptr, 0, sem="acquire", scope="gpu")
 
 
 @triton.jit
 def await_parts_once(counter_ptr, num_parts, num_waiting):
     """The same where `num_waiting` blocks wait once each: the last of them leaves zero for the next launch."""
-    _watch(counter_ptr, num_parts)
+    _watch(counter_ptr, num_parts, "relaxed")
     num_passed = tl.atomic_add(counter_ptr, 1, sem="acquire", scope="gpu") - num_parts
     tl.debug_barrier()
     if num_passed == num_waiting - 1:
