@@ -122,17 +122,12 @@ def _log2_of_one_more(log2_count, table_ptr, mask):
 
 
 @triton.jit
-def _count_uses(last_tok_ptr, log2_count_ptr, counted_tok_ptr, table_ptr, experts, is_route, tok):
-    """Count a use of every route's expert; rows that route to the same expert write the same. Returns log2 counts."""
-    log2_count = tl.load(log2_count_ptr + experts, mask=is_route, other=0)
-    counted_tok = tl.load(counted_tok_ptr + experts, mask=is_route, other=0)
-    counted = _log2_of_one_more(log2_count - ((tok - counted_tok) << _DECAY), table_ptr, is_route)
-    # All have read before one writes: a thread may hold an expert that another writes.
-    tl.debug_barrier()
-    tl.store(log2_count_ptr + experts, counted, mask=is_route)
-    tl.store(counted_tok_ptr + experts, tok + tl.zeros_like(counted), mask=is_route)
-    tl.store(last_tok_ptr + experts, tok + tl.zeros_like(counted), mask=is_route)
-    return counted
+def _count_uses(last_tok_ptr, log2_count_ptr, counted_tok_ptr, experts, log2_count, tok, is_route):
+    """Store a use of every route's expert; rows that route to the same expert store the same."""
+    same = tl.zeros_like(log2_count)
+    tl.store(log2_count_ptr + experts, log2_count, mask=is_route)
+    tl.store(counted_tok_ptr + experts, tok + same, mask=is_route)
+    tl.store(last_tok_ptr + experts, tok + same, mask=is_route)
 
 
 @triton.jit
@@ -146,14 +141,17 @@ def _rule_scores(owners, last_tok, log2_count, layer, tok, NUM_LAYERS: tl.conste
 
 
 @triton.jit
-def _see_use(seen_ptr, slots, owners, mask, stamp, tok, log2_count, NUM_SLOTS: tl.constexpr, IS_RULE: tl.constexpr):
-    """What a use in this call leaves of its owner, by slot."""
-    same = tl.zeros_like(owners).to(tl.int64)
+def _see_stamp(seen_ptr, slots, owners, mask, stamp, NUM_SLOTS: tl.constexpr):
+    """That an owner is used in this call, by slot."""
     tl.store(seen_ptr + slots, owners.to(tl.int64), mask=mask)
-    tl.store(seen_ptr + _STAMP * NUM_SLOTS + slots, stamp + same, mask=mask)
-    if IS_RULE:
-        tl.store(seen_ptr + _LAST_TOK * NUM_SLOTS + slots, tok + same, mask=mask)
-        tl.store(seen_ptr + _LOG2 * NUM_SLOTS + slots, log2_count + (tok << _DECAY), mask=mask)
+    tl.store(seen_ptr + _STAMP * NUM_SLOTS + slots, stamp + tl.zeros_like(owners).to(tl.int64), mask=mask)
+
+
+@triton.jit
+def _see_count(seen_ptr, slots, mask, tok, log2_count, NUM_SLOTS: tl.constexpr):
+    """What a use leaves under `rule`, by slot."""
+    tl.store(seen_ptr + _LAST_TOK * NUM_SLOTS + slots, tok + tl.zeros_like(log2_count), mask=mask)
+    tl.store(seen_ptr + _LOG2 * NUM_SLOTS + slots, log2_count + (tok << _DECAY), mask=mask)
 
 
 @triton.jit
@@ -240,7 +238,10 @@ def _ensure_kernel(
 
     tl.store(stamps_ptr + layer_owners, stamp + tl.zeros([ROUTES], tl.int64), mask=is_route)
     log2_count = tl.zeros([ROUTES], tl.int64)
+    counted_tok = log2_count
     if IS_RULE:
+        log2_count = tl.load(log2_count_ptr + layer_owners, mask=is_route, other=0)
+        counted_tok = tl.load(counted_tok_ptr + layer_owners, mask=is_route, other=0)
         layer_tok_ptr = last_tok_ptr + layer * NUM_EXPERTS
         _refresh_near_misses(
             ids_ptr,
@@ -256,9 +257,7 @@ def _ensure_kernel(
             EXPERTS,
             NUM_SLOTS,
         )
-        log2_count = _count_uses(last_tok_ptr, log2_count_ptr, counted_tok_ptr, table_ptr, layer_owners, is_route, tok)
-    is_hit = is_route & (found >= 0)
-    _see_use(seen_ptr, found, layer_owners, is_hit, stamp, tok, log2_count, NUM_SLOTS, IS_RULE)
+    _see_stamp(seen_ptr, found, layer_owners, is_route & (found >= 0), stamp, NUM_SLOTS)
     tl.store(num_missed_ptr, num_missed)
     tl.store(counters_ptr, tl.load(counters_ptr) + num_routed)
     is_missed = is_route & (found < 0)
@@ -320,7 +319,7 @@ def _ensure_kernel(
         tl.store(slot_of_ptr + evicted, tl.full([ROUTES], -1, tl.int32), mask=is_missed & (evicted >= 0))
         tl.store(owner_ptr + victims, layer_owners, mask=is_missed)
         tl.store(layer_slots_ptr + experts, victims, mask=is_missed)
-        _see_use(seen_ptr, victims, layer_owners, is_missed, stamp, tok, log2_count, NUM_SLOTS, IS_RULE)
+        _see_stamp(seen_ptr, victims, layer_owners, is_missed, stamp, NUM_SLOTS)
         tl.store(missed_experts_ptr + ranks, experts, mask=is_missed)
         tl.store(missed_slots_ptr + ranks, victims, mask=is_missed)
         found = tl.where(is_missed, victims, found)
@@ -328,9 +327,15 @@ def _ensure_kernel(
     tl.store(arrivals_ptr + positions, tl.arange(0, ROUTES), mask=is_route)
     tl.store(arrivals_ptr + NUM_ROUTES + positions, found, mask=is_route)
     tl.store(arrivals_ptr + 2 * NUM_ROUTES + positions, tl.where(is_missed, ranks, -1), mask=is_route)
-    # Every thread has read the clock before one moves it on.
+    if IS_RULE:
+        log2_count = _log2_of_one_more(log2_count - ((tok - counted_tok) << _DECAY), table_ptr, is_route)
+    # Every thread has read what others now write: the clock, the counts of an expert of several rows, near misses.
     tl.debug_barrier()
     tl.store(clock_ptr, stamp)
+    if IS_RULE:
+        # What was routed is pinned, so its count is of no use before.
+        _count_uses(last_tok_ptr, log2_count_ptr, counted_tok_ptr, layer_owners, log2_count, tok, is_route)
+        _see_count(seen_ptr, found, is_route, tok, log2_count, NUM_SLOTS)
 
 
 def ensure(
