@@ -23,7 +23,7 @@ from runtime.kernels.triton_ops.copying import check_copy, copy_piece, record_pa
 from runtime.kernels.triton_ops.nvfp4_rows import LOWERED, fill_warps, load_first_tiles, sum_tiles, tile_groups
 from runtime.kernels.triton_ops.rows import check_aligned, check_contiguous, silu
 from runtime.kernels.triton_ops.wide_rows import STORED_TYPES, sum_wide_rows
-from runtime.kernels.triton_ops.workspace import arrival_counters
+from runtime.kernels.triton_ops.workspace import NUM_COUNTERS, arrival_counters
 from runtime.record import NVFP4_GROUP, RecordLayout
 
 _WIDE_ROWS = 16
@@ -316,6 +316,14 @@ def expert_rows_by_arrival(
     return _launch(layout, pool, arrivals, hidden, num_choices, out, tuning, state, bank)
 
 
+def _counters(num_routes: int, device: torch.device) -> Tensor:
+    """Of each route's activations. A chunk of a prompt has too many routes for those that are kept."""
+    num_counters = num_routes * COUNTER_STRIDE
+    if num_counters <= NUM_COUNTERS:
+        return arrival_counters(device, num_counters)
+    return torch.zeros(num_counters, dtype=torch.int32, device=device)
+
+
 def _launch(
     layout: RecordLayout,
     pool: Tensor,
@@ -333,7 +341,7 @@ def _launch(
     if out is None:
         out = torch.empty(num_rows, num_choices, layout.hidden, dtype=torch.float32, device=device)
     activated = torch.empty(num_routes, layout.intermediate, dtype=torch.float32, device=device)
-    counters = arrival_counters(device, num_routes * COUNTER_STRIDE)
+    counters = _counters(num_routes, device)
     # Without a copy nobody reads what belongs to it.
     work = (counters,) * 4
     if state is not None:

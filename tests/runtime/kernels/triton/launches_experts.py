@@ -43,7 +43,3 @@ def launch_fp8_by_arrival() -> None:
 
 def launch_bf16() -> None:
     decode(flagship("bf16"), torch.bfloat16)
-
-
-def launch_bf16_by_arrival() -> None:
-    decode_by_arrival(flagship("bf16"))

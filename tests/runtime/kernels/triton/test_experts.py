@@ -9,7 +9,8 @@ from torch import Tensor
 from runtime.experts.row_groups import RowGroups
 from runtime.kernels.torch_ops.experts import ExpertCompute as Twin
 from runtime.kernels.torch_ops.slots import SlotState
-from runtime.kernels.triton_ops import workspace
+from runtime.kernels.triton_ops import experts, workspace
+from runtime.kernels.triton_ops.arrivals import COUNTER_STRIDE
 from runtime.kernels.triton_ops.experts import Tuning, expert_rows, expert_rows_by_arrival
 from runtime.record import RecordLayout
 from tests.support.random_experts import make_experts
@@ -97,8 +98,10 @@ def test_a_route_without_a_slot_is_left_alone(device: torch.device) -> None:
     assert not whole[slots >= 0].isnan().any()
 
 
-@pytest.mark.parametrize(("fmt", "hidden", "intermediate"), [("nvfp4", 208, 48), ("fp8", 160, 144), ("bf16", 48, 16)])
-@pytest.mark.parametrize("num_missed", [0, 1, 3])
+@pytest.mark.parametrize(
+    ("fmt", "hidden", "intermediate", "num_missed"),
+    [("nvfp4", 208, 48, 0), ("nvfp4", 208, 48, 1), ("nvfp4", 208, 48, 3), ("fp8", 48, 32, 3), ("bf16", 48, 16, 6)],
+)
 def test_routes_by_arrival_have_the_bits_of_copy_and_rows(
     fmt: str, hidden: int, intermediate: int, num_missed: int, device: torch.device
 ) -> None:
@@ -150,6 +153,14 @@ def test_tuning_leaves_the_bits_alone(tuning: Tuning, device: torch.device) -> N
     slots = torch.tensor([[1]], device=device)
     expected = expert_rows(layout, pool, slots, rows, tuning=COARSE)
     assert torch.equal(expert_rows(layout, pool, slots, rows, tuning=tuning), expected)
+
+
+def test_more_routes_than_there_are_kept_counters(device: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
+    layout, pool = make_pool("nvfp4", 16, 16, 3, device)
+    rows, slots = torch.randn(4, 16, device=device), torch.tensor([[0], [1], [2], [1]], device=device)
+    expected = expert_rows(layout, pool, slots, rows, tuning=COARSE)
+    monkeypatch.setattr(experts, "NUM_COUNTERS", 3 * COUNTER_STRIDE)
+    assert torch.equal(expert_rows(layout, pool, slots, rows, tuning=COARSE), expected)
 
 
 def test_nvfp4_widths_that_are_no_multiple_of_16_are_refused() -> None:
