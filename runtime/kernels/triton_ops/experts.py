@@ -183,9 +183,15 @@ def _activate(record_ptr, x_ptr, block, LAYOUT: tl.constexpr, CUT: tl.constexpr)
 
 
 @triton.jit
-def _down(record_ptr, activated_ptr, counter_ptr, block, LAYOUT: tl.constexpr, CUT: tl.constexpr):
-    """A block of outputs, fp32 [down_rows]. Waits for the route's activations, with weights under way meanwhile."""
+def _down(
+    record_ptr, activated_ptr, counter_ptr, arrived_ptr, is_copied, block, LAYOUT: tl.constexpr, CUT: tl.constexpr
+):
+    """A block of outputs, fp32 [down_rows]. Waits for the route's activations, with weights under way meanwhile; where
+    the weights are copied, they come last."""
     ROWS: tl.constexpr = CUT.down_rows
+    if is_copied:
+        await_parts_once(counter_ptr, CUT.up_blocks, CUT.down_blocks)
+        await_parts(arrived_ptr, CUT.num_copiers)
     if CUT.wide_type is None:
         NUM_GROUPS: tl.constexpr = LAYOUT.intermediate // 16
         first = block * (ROWS * NUM_GROUPS)
@@ -195,13 +201,15 @@ def _down(record_ptr, activated_ptr, counter_ptr, block, LAYOUT: tl.constexpr, C
         rows = tl.arange(0, ROWS).to(tl.int64)
         is_row = _true_rows(block * ROWS + tl.arange(0, ROWS), LAYOUT.hidden, ROWS)
         tiles = load_first_tiles(codes_ptr, scales_ptr, rows, is_row, CUT.down_ahead, NUM_GROUPS, CUT.down_tile)
-        await_parts_once(counter_ptr, CUT.up_blocks, CUT.down_blocks)
+        if not is_copied:
+            await_parts_once(counter_ptr, CUT.up_blocks, CUT.down_blocks)
         sums = sum_tiles(
             tiles, codes_ptr, scales_ptr, activated_ptr, rows, is_row, CUT.down_ahead, NUM_GROUPS, ROWS, CUT.down_tile
         )
         sums *= global_scale * LOWERED
     else:
-        await_parts_once(counter_ptr, CUT.up_blocks, CUT.down_blocks)
+        if not is_copied:
+            await_parts_once(counter_ptr, CUT.up_blocks, CUT.down_blocks)
         outputs = block * ROWS + tl.arange(0, ROWS)
         sums = sum_wide_rows(
             record_ptr + LAYOUT.down_offset, record_ptr + LAYOUT.down_scale_offset, activated_ptr,
@@ -260,12 +268,13 @@ def _experts_kernel(
         number -= num_ups
         route, slot, place = _route_at(routes_ptr, number // CUT.down_blocks, num_routes, IS_BY_ARRIVAL)
         if slot >= 0:
-            if place >= 0:
-                await_parts(arrived_ptr + (2 * place + 1) * _FAR_STRIDE, CUT.num_copiers)
             record_ptr = pool_ptr + slot.to(tl.int64) * slot_bytes
             source_ptr = activated_ptr + route * LAYOUT.intermediate
             block = number % CUT.down_blocks
-            values = _down(record_ptr, source_ptr, counters_ptr + route * _STRIDE, block, LAYOUT, CUT)
+            values = _down(
+                record_ptr, source_ptr, counters_ptr + route * _STRIDE, arrived_ptr + (2 * place + 1) * _FAR_STRIDE,
+                place >= 0, block, LAYOUT, CUT,
+            )  # fmt: skip
             outputs = block * CUT.down_rows + tl.arange(0, CUT.down_rows)
             tl.store(output_ptr + route * LAYOUT.hidden + outputs, values, mask=outputs < LAYOUT.hidden)
 
