@@ -5,6 +5,8 @@ from typing import Literal
 
 OverlapLevel = Literal["off", "shared", "resident"]
 LEVELS: tuple[OverlapLevel, ...] = ("off", "shared", "resident")
+"""`off` is the serial sequence; `shared` has the shared expert on a stream of its own; `resident` computes the routed
+experts while missing ones are copied as well, in the copy's launch: it needs no second branch, and no wait after it."""
 
 
 @dataclass(frozen=True)
