@@ -1,7 +1,7 @@
 """Blocks of one launch that wait for each other: counters of what is there, in device memory.
 
-A block may wait for blocks of lower number only. The device starts blocks in the order of their numbers, as the scans of
-NVIDIA's CUB count on, so whoever is waited for runs or has run, however few blocks fit at a time.
+A block may wait for blocks of lower number only. The device starts blocks in the order of their numbers, as the scans
+of NVIDIA's CUB count on, so whoever is waited for runs or has run, however few blocks fit at a time.
 """
 
 import triton
