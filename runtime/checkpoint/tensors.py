@@ -55,12 +55,6 @@ class TensorSource:
             first_page = begin // mmap.PAGESIZE * mmap.PAGESIZE
             self._map(entry).madvise(mmap.MADV_WILLNEED, first_page, end - first_page)
 
-    def expect_scattered_reads(self, entry: TensorEntry) -> None:
-        """Rows of this tensor will be read here and there: nothing beside them is worth reading."""
-        first_page = -(-entry.begin // mmap.PAGESIZE) * mmap.PAGESIZE
-        if hasattr(mmap, "MADV_RANDOM") and first_page < entry.end:
-            self._map(entry).madvise(mmap.MADV_RANDOM, first_page, entry.end - first_page)
-
     def release_pages(self) -> None:
         """Give the memory of everything read so far back to the system; views stay valid and are read again if used."""
         for mapped in self._maps.values():

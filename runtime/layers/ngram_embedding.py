@@ -3,8 +3,6 @@
 The table stays as stored (bf16, fp16, fp32, fp8 with one scale, or NVFP4), in host memory, and is read row by row.
 """
 
-from itertools import chain
-
 import torch
 from torch import Tensor
 
@@ -12,6 +10,7 @@ from runtime.cache.state_pool import StatePool
 from runtime.checkpoint.files import TensorEntry
 from runtime.checkpoint.inventory import ngram_shards
 from runtime.checkpoint.matrices import read_multiplier
+from runtime.checkpoint.scattered_rows import ScatteredRows
 from runtime.checkpoint.tensors import TORCH_DTYPES, TensorSource
 from runtime.errors import CheckpointError
 from runtime.experts.pinning import page_aligned, pin
@@ -22,15 +21,11 @@ from runtime.kernels.torch_ops import nvfp4
 from runtime.kernels.torch_ops.ngram import ngram_ids
 from runtime.layers.dense_weights import DenseWeights
 from runtime.layers.step import DecodeRows, StepInputs
-from runtime.memory.budget import MAPPED_TABLE_BYTES
 from runtime.spec import ModelSpec
-
-_HELD_BYTES_PER_ROW = 64 << 10
-"""Of a mapped table: the system maps what it has of the file around a page that is read."""
 
 
 class NgramTable:
-    """The rows of one layer's table, in one copy or as views of the checkpoint's mapped shards."""
+    """The rows of one layer's table, in one copy or read from the checkpoint's files as they are needed."""
 
     def __init__(
         self, source: TensorSource, stem: str, device: torch.device, is_mapped: bool, ops: Ops | None = None
@@ -47,84 +42,42 @@ class NgramTable:
         self._first_rows = rows_per_shard.cumsum(0) - rows_per_shard
         # Each shard is one or two matrices of bytes: values, and for NVFP4 block scales. Moved as bytes, because not
         # every device and version can gather fp8.
-        values = [source.get(shard.values.name).view(torch.uint8) for shard in shards]
-        scales = [source.get(s.scales.name).view(torch.uint8) for s in shards if s.scales and s.kind == "nvfp4"]
-        self._source = source
-        self._entries = [[s.values for s in shards], [s.scales for s in shards if s.scales and s.kind == "nvfp4"]]
-        self._num_rows_held = 0
-        if is_mapped:
-            for entry in chain(*self._entries):
-                source.expect_scattered_reads(entry)
-        self._parts = [part if is_mapped else [_joined(part, device)] for part in (values, scales) if part]
-        if device.type == "cuda" and not is_mapped:
-            pin((matrix for part in self._parts for matrix in part if not matrix.is_cuda), self)
-        self.num_bytes = sum(matrix.nbytes for part in self._parts for matrix in part)
+        scales = [shard.scales for shard in shards if shard.scales and shard.kind == "nvfp4"]
+        parts = [entries for entries in ([shard.values for shard in shards], scales) if entries]
+        self._on_disk = [ScatteredRows(entries) for entries in parts] if is_mapped else []
+        self._matrices = [] if is_mapped else [_joined(source, entries, device) for entries in parts]
+        if device.type == "cuda":
+            pin((matrix for matrix in self._matrices if not matrix.is_cuda), self)
+        self.num_bytes = sum(matrix.nbytes for matrix in self._matrices)
+        self.num_bytes += sum(rows.num_bytes for rows in self._on_disk)
 
     def gather(self, row_ids: Tensor) -> Tensor:
         """Rows fp32 [*row_ids, head_dim], where the ids are, int64 of any shape. The host reads a mapped table."""
-        flat = row_ids.reshape(-1)
-        values = self._gather_mapped(flat.cpu()) if self.is_mapped else self._gather_rows(flat)
-        return values.view(*row_ids.shape, -1).to(row_ids.device)
-
-    def announce(self, row_ids: Tensor) -> None:
-        """These rows will be gathered next: the system begins to read those of a mapped table, all at once."""
-        if not self.is_mapped:
-            return
-        flat = row_ids.reshape(-1).cpu()
-        shard_of_row = torch.bucketize(flat, self._first_rows, right=True) - 1
-        local = flat - self._first_rows[shard_of_row]
-        for row, shard in zip(local.tolist(), shard_of_row.tolist(), strict=True):
-            for entries in self._entries:
-                if entries:
-                    self._announce_row(entries[shard], row)
-
-    def _announce_row(self, entry: TensorEntry, row: int) -> None:
-        row_bytes = (entry.end - entry.begin) // entry.shape[0]
-        begin = entry.begin + row * row_bytes
-        self._source.announce(entry, begin, begin + row_bytes)
-
-    def _gather_mapped(self, flat: Tensor) -> Tensor:
-        """A few rows at a time, so that what the process holds of the file stays bounded."""
-        pieces = []
-        for rows in flat.split(MAPPED_TABLE_BYTES // _HELD_BYTES_PER_ROW):
-            self._make_room(len(rows))
-            pieces.append(self._gather_rows(rows))
-        return torch.cat(pieces) if len(pieces) != 1 else pieces[0]
-
-    def _gather_rows(self, flat: Tensor) -> Tensor:
-        """fp32 [N, head_dim] of int64 [N]."""
-        shard_of_row = torch.bucketize(flat, self._first_rows.to(flat.device), right=True) - 1
-        rows = [self._gather_bytes(part, flat, shard_of_row) for part in self._parts]
+        flat = row_ids.reshape(-1).cpu() if self.is_mapped else row_ids.reshape(-1)
+        if self.is_mapped:
+            rows = [part.read(flat.tolist()) for part in self._on_disk]
+        else:
+            rows = [self._ops.gather_rows(matrix, flat) for matrix in self._matrices]
         if self._kind == "nvfp4":
             values = nvfp4.unscaled_values(rows[0], rows[1])
         else:
             values = rows[0].view(self._dtype).to(torch.float32)
         if self._kind != "plain":
+            shard_of_row = torch.bucketize(flat, self._first_rows.to(flat.device), right=True) - 1
             values.mul_(self._multipliers.to(flat.device)[shard_of_row].unsqueeze(1))
-        return values
+        return values.view(*row_ids.shape, -1).to(row_ids.device)
 
-    def _make_room(self, num_rows: int) -> None:
-        """Give back what was read before it is too much."""
-        self._num_rows_held += num_rows
-        if self._num_rows_held * _HELD_BYTES_PER_ROW > MAPPED_TABLE_BYTES:
-            self._source.release_pages()
-            self._num_rows_held = num_rows
-
-    def _gather_bytes(self, part: list[Tensor], flat: Tensor, shard_of_row: Tensor) -> Tensor:
-        if len(part) == 1:
-            rows: Tensor = part[0].index_select(0, flat) if self.is_mapped else self._ops.gather_rows(part[0], flat)
-            return rows
-        flat, shard_of_row = flat.cpu(), shard_of_row.cpu()
-        gathered = torch.empty((flat.shape[0], part[0].shape[1]), dtype=torch.uint8)
-        for shard_index in shard_of_row.unique().tolist():
-            chosen = (shard_of_row == shard_index).nonzero().squeeze(1)
-            local = flat[chosen] - self._first_rows[shard_index]
-            gathered.index_copy_(0, chosen, part[shard_index].index_select(0, local))
-        return gathered
+    def announce(self, row_ids: Tensor) -> None:
+        """These rows will be gathered next: the system begins to read those of a mapped table, all at once."""
+        if self.is_mapped:
+            rows = row_ids.reshape(-1).tolist()
+            for part in self._on_disk:
+                part.announce(rows)
 
 
-def _joined(part: list[Tensor], device: torch.device) -> Tensor:
+def _joined(source: TensorSource, entries: list[TensorEntry], device: torch.device) -> Tensor:
     """One matrix of all shards, where it was drawn or in host memory, which a GPU reads where it lies."""
+    part = [source.get(entry.name).view(torch.uint8) for entry in entries]
     if device.type == "cpu" or part[0].is_cuda:
         return torch.cat(part)
     joined = page_aligned(sum(matrix.shape[0] for matrix in part), part[0].shape[1])

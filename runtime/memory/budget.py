@@ -55,8 +55,6 @@ RAM_MARGIN_BYTES = 512 * MIB
 """Main memory left to the rest of the system."""
 RINGS_CACHED = 2
 """Of a mapped store, the host cache holds at least the records of the group that is computed and of the next."""
-MAPPED_TABLE_BYTES = 16 * MIB
-"""Of a mapped n-gram table, what the process holds at most."""
 CUDA_PROCESS_BASE_BYTES = 700 * MIB
 """The engine process once CUDA's libraries are loaded."""
 FIRST_USE_SHARE = 0.25
@@ -222,9 +220,7 @@ class _Planner:
         host = {
             "process": base + int(FIRST_USE_SHARE * self._machine.library_bytes) + text_bytes(spec),
             "store": self._store_bytes(self._fewest_cached),
-            "ngram_table": min(spec.weights.ngram_table_bytes, MAPPED_TABLE_BYTES)
-            if self._is_table_mapped
-            else spec.weights.ngram_table_bytes,
+            "ngram_table": 0 if self._is_table_mapped else spec.weights.ngram_table_bytes,
             "saved_state": 0,
             "host_kv": kv if is_kv_on_host else 0,
         }

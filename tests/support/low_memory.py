@@ -22,8 +22,12 @@ def fix_base(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def limit_ram(options: EngineOptions, spare_bytes: int) -> EngineOptions:
     """So little memory that `spare_bytes` are left for the host cache beside its fewest records."""
-    machine = probe_machine(options, BASE_BYTES, BASE_BYTES // 4)
+    return replace(options, ram_bytes=least_ram(options, BASE_BYTES, BASE_BYTES // 4) + spare_bytes)
+
+
+def least_ram(options: EngineOptions, process_base_bytes: int, library_bytes: int) -> int:
+    """The least memory that an engine runs in, of which `process_base_bytes` are its own before it loads a model."""
+    machine = probe_machine(options, process_base_bytes, library_bytes)
     least = plan(read_facts(options.model_path), replace(machine, ram_available_bytes=0), options)
     assert not least.fits
-    needed_bytes = least.host_bytes + (least.device_bytes if machine.device == "cpu" else 0)
-    return replace(options, ram_bytes=needed_bytes + RAM_MARGIN_BYTES + spare_bytes)
+    return least.host_bytes + RAM_MARGIN_BYTES + (least.device_bytes if machine.device == "cpu" else 0)

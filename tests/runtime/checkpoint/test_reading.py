@@ -1,5 +1,7 @@
 """What is read from good checkpoints: facts, tensors, experts and n-gram tables in every stored form."""
 
+import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -8,6 +10,7 @@ from safetensors.torch import load_file, save_file
 
 from runtime.checkpoint.expert_source import ExpertSource, ExpertTensors
 from runtime.checkpoint.facts import open_checkpoint
+from runtime.checkpoint.files import CheckpointFiles
 from runtime.checkpoint.matrices import Nvfp4Matrix, PlainMatrix
 from runtime.checkpoint.tensors import TensorSource
 from runtime.errors import CheckpointError
@@ -161,3 +164,28 @@ def test_plain_experts_are_views(tmp_path: Path) -> None:
     assert isinstance(first, PlainMatrix)
     assert isinstance(again, PlainMatrix)
     assert first.values.data_ptr() == again.values.data_ptr()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="what is held of a file is read from Linux")
+def test_nothing_of_a_mapped_table_is_held(tmp_path: Path) -> None:
+    """Not even where the system has all of the file."""
+    rows, width = 500_000, 32
+    (tmp_path / "config.json").write_text("{}")
+    file = tmp_path / "model.safetensors"
+    values = torch.arange(rows).unsqueeze(1).expand(rows, width).bfloat16().contiguous()
+    save_file({f"{TABLE}.shard_0.weight": values}, file)
+    assert len(file.read_bytes()) > rows * width
+    table = NgramTable(TensorSource(CheckpointFiles.open(tmp_path)), TABLE, torch.device("cpu"), is_mapped=True)
+    for ids in torch.randperm(rows)[:8_000].split(4_000):
+        table.announce(ids)
+        assert torch.equal(table.gather(ids)[:, 0], ids.bfloat16().float())
+    assert str(file) not in Path("/proc/self/maps").read_text()
+
+
+def test_a_mapped_table_that_is_cut_short_is_named(tmp_path: Path) -> None:
+    save_plain(random_model(tiny_config()), tmp_path)
+    files = open_checkpoint(tmp_path).files
+    table = NgramTable(TensorSource(files), TABLE, torch.device("cpu"), is_mapped=True)
+    os.truncate(tmp_path / "model.safetensors", 8)
+    with pytest.raises(CheckpointError, match=r"ngram_embedding\.shard_0\.weight can't be read \(it has become"):
+        table.gather(torch.tensor([0]))
