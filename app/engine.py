@@ -77,9 +77,9 @@ def is_last(event: RequestEvent) -> bool:
 class LocalEngine:
     """`Engine` in a process of its own on this machine."""
 
-    def __init__(self, log_path: Path | None = None, cache_dir: Path | None = None) -> None:
-        """Without `cache_dir` the engine keeps nothing from one start to the next."""
-        self._log_path, self._cache_dir = log_path, cache_dir
+    def __init__(self, log_path: Path | None = None, cache_dir: Path | None = None, starts_warm: bool = True) -> None:
+        """Without `cache_dir` the engine keeps nothing from one start to the next; `starts_warm`: its slots, too."""
+        self._log_path, self._cache_dir, self._starts_warm = log_path, cache_dir, starts_warm
         self.on_stats: StatsCallback | None = None
         self._client: EngineClient | None = None
 
@@ -91,7 +91,7 @@ class LocalEngine:
         """Load a model in a new process, ending the old one first."""
         await self.close()
         loop = asyncio.get_running_loop()
-        options = replace(options, cache_dir=self._cache_dir)
+        options = replace(options, cache_dir=self._cache_dir, starts_warm=self._starts_warm)
         client = EngineClient(options, self._log_path, lambda stats: _call_on_loop(loop, self._pass_stats, stats))
         self._client = client
 

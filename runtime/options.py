@@ -45,6 +45,8 @@ class EngineOptions:
     """Plan as if the machine had this much main memory; None: what is free."""
     cache_dir: Path | None = None
     """Where what can be made again may be kept: a record file, which experts had slots. None: nothing is kept."""
+    starts_warm: bool = True
+    """Bring back the experts that had slots at the last start, and keep those that have them now; needs `cache_dir`."""
     num_slots: int | None = None
     """Exact number of expert slots, instead of what fits."""
     context_tokens: int | None = None

@@ -131,7 +131,8 @@ async def _ask(
     trace_path: Path | None,
     is_json: bool,
 ) -> int:
-    engine = LocalEngine(context.locations.engine_log_file, context.locations.cache_dir)
+    # A trace is replayed over empty slots, so that it is recorded over such.
+    engine = LocalEngine(context.locations.engine_log_file, context.locations.cache_dir, trace_path is None)
     session = ChatSession(engine, Store.in_memory(), context.settings, model_path, toolbox=toolbox)
     offer_asides(toolbox, session)
     offer_document_search(toolbox, session)

@@ -133,7 +133,7 @@ def _warm_start(
 ) -> WarmStart:
     """What the last engine left for this model waits to be brought back."""
     file: ResidentFile | None = None
-    if options.cache_dir is not None and folder.fingerprint:
+    if options.starts_warm and options.cache_dir is not None and folder.fingerprint:
         cache = experts.cache
         file = ResidentFile.of(options.cache_dir, folder.fingerprint, cache.num_layers, cache.num_experts)
     warm_start = WarmStart(file, experts, options.policy, budget.slot_bytes, forward.between_steps)

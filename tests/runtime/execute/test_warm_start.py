@@ -126,6 +126,17 @@ def test_a_failure_leaves_empty_slots_and_one_line(
     second.engine._model.experts.check_integrity()
 
 
+def test_it_can_be_left_off(tmp_path: Path) -> None:
+    EngineDriver(options_in(tmp_path)).ask("story", STORY, max_tokens=4)
+    [kept] = (tmp_path / "residents").iterdir()
+    before = kept.read_bytes()
+    cold = EngineDriver(options_in(tmp_path, starts_warm=False))
+    cold.settle()
+    assert residents_of(cold) == set()
+    cold.ask("story", STORY, max_tokens=12)
+    assert kept.read_bytes() == before
+
+
 def test_a_folder_that_cannot_be_written_costs_a_line(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "file").write_text("in the way")
     driver = EngineDriver(options_in(tmp_path / "file"))
