@@ -60,8 +60,9 @@ def select_blocks(scores: Tensor, num_complete: Tensor, budget: int) -> Tensor:
     """The `budget` best of each row's first `num_complete` blocks as bool [T, B].
 
     scores fp32 [T, B]; num_complete int64 [T], not falling. Rows with no more complete blocks than `budget` get all.
-    relu makes exact zeros, so equal scores are common: torch.topk over just the complete blocks settles them, as it
-    does in transformers, and the choice depends on nothing but those scores.
+    relu makes exact zeros, so equal scores are common. On a CPU torch.topk over just the complete blocks settles them,
+    as it does in transformers; on a GPU the first blocks win, as in decode. Either way the choice depends on nothing
+    but those scores.
     """
     selected = torch.zeros_like(scores, dtype=torch.bool)
     begin = 0
@@ -70,10 +71,19 @@ def select_blocks(scores: Tensor, num_complete: Tensor, budget: int) -> Tensor:
         if count <= budget:
             selected[begin:end, :count] = True
         else:
-            best = scores[begin:end, :count].topk(budget, dim=-1).indices
-            selected[begin:end].scatter_(1, best, True)
+            selected[begin:end].scatter_(1, best_blocks(scores[begin:end, :count], budget), True)
         begin = end
     return selected
+
+
+def best_blocks(scores: Tensor, budget: int) -> Tensor:
+    """int64 [T, budget] of scores [T, B]: the best blocks of each row, in any order."""
+    return first_of_equals(scores, budget) if scores.is_cuda else scores.topk(budget, dim=-1).indices
+
+
+def first_of_equals(scores: Tensor, budget: int) -> Tensor:
+    """`best_blocks` in order, the lowest first among equals."""
+    return scores.sort(dim=-1, descending=True, stable=True).indices[:, :budget]
 
 
 def selected_tokens(blocks: Tensor, num_complete: Tensor, block_tokens: int, num_tokens: int) -> Tensor:

@@ -3,7 +3,13 @@
 import pytest
 import torch
 
-from runtime.kernels.torch_ops.attention import attend_causal, block_scores, select_blocks, selected_tokens
+from runtime.kernels.torch_ops.attention import (
+    attend_causal,
+    block_scores,
+    first_of_equals,
+    select_blocks,
+    selected_tokens,
+)
 
 
 @pytest.mark.parametrize(("start", "num_tokens"), [(0, 1), (0, 130), (57, 66), (200, 1)])
@@ -38,3 +44,8 @@ def test_selection_keeps_the_best_complete_blocks_and_the_tail() -> None:
 
 def test_few_blocks_are_all_selected() -> None:
     assert select_blocks(torch.zeros(2, 3), torch.tensor([2, 3]), 5).tolist() == [[True, True, False], [True] * 3]
+
+
+def test_the_first_of_equal_blocks_win_on_a_gpu() -> None:
+    scores = torch.tensor([[0.0, 2.0, 0.0, 1.0, 0.0], [3.0, 3.0, 3.0, 3.0, 4.0]])
+    assert first_of_equals(scores, 3).tolist() == [[1, 3, 0], [4, 0, 1]]
