@@ -66,15 +66,17 @@ def _routes(ids_ptr, slot_of_ptr, NUM_ROUTES: tl.constexpr, ROUTES: tl.constexpr
 
 
 @triton.jit
-def _arrival_order(experts, found, other_experts, other_found, is_other, ROUTES: tl.constexpr):
-    """Each route's position: those with a slot in router order, then the missed ones by expert, as they are copied."""
+def _order(experts, found, other_experts, other_found, is_other, is_miss, ROUTES: tl.constexpr):
+    """Each missed route's place in the work list, and each route's position in the order of arrivals: those with a slot
+    in router order, then the missed ones by expert, as they are copied. Both are counts, added up in one number."""
     routes, others = tl.arange(0, ROUTES)[:, None], tl.arange(0, ROUTES)[None, :]
-    is_earlier = others < routes
     experts, other_experts = experts[:, None], other_experts[None, :]
-    is_missed, is_copied_before = found[:, None] < 0, other_experts < experts
-    is_copied_before |= (other_experts == experts) & is_earlier
-    is_before = tl.where(other_found[None, :] < 0, is_missed & is_copied_before, is_missed | is_earlier)
-    return tl.sum((is_before & is_other[None, :]).to(tl.int32), 1)
+    is_missed, is_lower = found[:, None] < 0, other_experts < experts
+    is_copied_before = is_lower | ((other_experts == experts) & (others < routes))
+    is_before = tl.where(other_found[None, :] < 0, is_missed & is_copied_before, is_missed | (others < routes))
+    counts = (is_miss[None, :] & is_lower).to(tl.int32) + ((is_before & is_other[None, :]).to(tl.int32) << 16)
+    counts = tl.sum(counts, 1)
+    return counts & 0xFFFF, counts >> 16
 
 
 @triton.jit
@@ -228,10 +230,12 @@ def _ensure_kernel(
         is_same = (experts[:, None] == other_experts[None, :]) & (routes[:, None] < routes[None, :])
         is_first = is_other & (tl.max(is_same.to(tl.int32), 0) == 0)
     is_miss = is_first & (other_found < 0)
-    ranks = tl.sum((is_miss[None, :] & (other_experts[None, :] < experts[:, None])).to(tl.int32), 1)
+    ranks, positions = _order(experts, found, other_experts, other_found, is_other, is_miss, ROUTES)
+    is_missed = is_route & (found < 0)
+    tl.store(arrivals_ptr + positions, tl.arange(0, ROUTES), mask=is_route)
+    tl.store(arrivals_ptr + 2 * NUM_ROUTES + positions, tl.where(is_missed, ranks, -1), mask=is_route)
     num_missed = tl.sum(is_miss.to(tl.int32), 0)
     num_routed = tl.sum(is_first.to(tl.int32), 0)
-    positions = _arrival_order(experts, found, other_experts, other_found, is_other, ROUTES)
     counters = tl.arange(0, 2 * ROUTES)
     is_counter = counters < 2 * min(NUM_ROUTES, NUM_EXPERTS)
     tl.store(arrived_ptr + counters * _FAR_STRIDE, tl.zeros_like(counters), mask=is_counter)
@@ -260,7 +264,6 @@ def _ensure_kernel(
     _see_stamp(seen_ptr, found, layer_owners, is_route & (found >= 0), stamp, NUM_SLOTS)
     tl.store(num_missed_ptr, num_missed)
     tl.store(counters_ptr, tl.load(counters_ptr) + num_routed)
-    is_missed = is_route & (found < 0)
     if num_missed > 0:
         tl.store(counters_ptr + 1, tl.load(counters_ptr + 1) + num_missed)
         tl.store(counters_ptr + 2, tl.load(counters_ptr + 2) + num_missed * bytes_per_miss)
@@ -324,9 +327,7 @@ def _ensure_kernel(
         tl.store(missed_slots_ptr + ranks, victims, mask=is_missed)
         found = tl.where(is_missed, victims, found)
     tl.store(slots_ptr + tl.arange(0, ROUTES), found, mask=is_route)
-    tl.store(arrivals_ptr + positions, tl.arange(0, ROUTES), mask=is_route)
     tl.store(arrivals_ptr + NUM_ROUTES + positions, found, mask=is_route)
-    tl.store(arrivals_ptr + 2 * NUM_ROUTES + positions, tl.where(is_missed, ranks, -1), mask=is_route)
     if IS_RULE:
         log2_count = _log2_of_one_more(log2_count - ((tok - counted_tok) << _DECAY), table_ptr, is_route)
     # Every thread has read what others now write: the clock, the counts of an expert of several rows, near misses.
@@ -398,16 +399,15 @@ def ensure(
         slot_tile,
         num_chunks,
         triton.next_power_of_2(num_chunks),
-        num_warps=num_warps or _ensure_warps(policy, slot_tile),
+        num_warps=num_warps or _ensure_warps(slot_tile),
         maxnreg=_ENSURE_REGISTERS,
     )
     return slots, arrivals
 
 
-def _ensure_warps(policy: str, slot_tile: int) -> int:
-    """Keys per thread: eight of `lru`, since each round ends with all warps meeting; four of `rule`, which computes
-    more for each (measured on an H200 at 1,650 slots)."""
-    return min(16, max(1, slot_tile // (128 if policy == "rule" else 256)))
+def _ensure_warps(slot_tile: int) -> int:
+    """Eight keys per thread, since each round ends with all warps meeting (measured on an H200 at 1,650 slots)."""
+    return min(16, max(1, slot_tile // 256))
 
 
 @lru_cache(maxsize=8)
