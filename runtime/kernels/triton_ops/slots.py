@@ -52,8 +52,9 @@ _NEAR = tl.constexpr(float(NEAR_MISS_LOGIT))
 
 
 ENSURE_WARPS = (4, 8, 16)
-_ENSURE_REGISTERS = 128
-"""Per thread: all that 16 warps may have. Left alone, compilers spill keys to make room for a second block."""
+_MOST_REGISTERS = 255
+_REGISTERS_PER_LANE = 2048
+"""Of a multiprocessor. Left alone, compilers spill keys to make room for a second block."""
 
 
 @triton.jit
@@ -232,8 +233,6 @@ def _ensure_kernel(
     is_miss = is_first & (other_found < 0)
     ranks, positions = _order(experts, found, other_experts, other_found, is_other, is_miss, ROUTES)
     is_missed = is_route & (found < 0)
-    tl.store(arrivals_ptr + positions, tl.arange(0, ROUTES), mask=is_route)
-    tl.store(arrivals_ptr + 2 * NUM_ROUTES + positions, tl.where(is_missed, ranks, -1), mask=is_route)
     num_missed = tl.sum(is_miss.to(tl.int32), 0)
     num_routed = tl.sum(is_first.to(tl.int32), 0)
     counters = tl.arange(0, 2 * ROUTES)
@@ -242,7 +241,6 @@ def _ensure_kernel(
 
     tl.store(stamps_ptr + layer_owners, stamp + tl.zeros([ROUTES], tl.int64), mask=is_route)
     log2_count = tl.zeros([ROUTES], tl.int64)
-    counted_tok = log2_count
     if IS_RULE:
         log2_count = tl.load(log2_count_ptr + layer_owners, mask=is_route, other=0)
         counted_tok = tl.load(counted_tok_ptr + layer_owners, mask=is_route, other=0)
@@ -261,6 +259,7 @@ def _ensure_kernel(
             EXPERTS,
             NUM_SLOTS,
         )
+        log2_count -= (tok - counted_tok) << _DECAY
     _see_stamp(seen_ptr, found, layer_owners, is_route & (found >= 0), stamp, NUM_SLOTS)
     tl.store(num_missed_ptr, num_missed)
     tl.store(counters_ptr, tl.load(counters_ptr) + num_routed)
@@ -327,9 +326,11 @@ def _ensure_kernel(
         tl.store(missed_slots_ptr + ranks, victims, mask=is_missed)
         found = tl.where(is_missed, victims, found)
     tl.store(slots_ptr + tl.arange(0, ROUTES), found, mask=is_route)
+    tl.store(arrivals_ptr + positions, tl.arange(0, ROUTES), mask=is_route)
     tl.store(arrivals_ptr + NUM_ROUTES + positions, found, mask=is_route)
+    tl.store(arrivals_ptr + 2 * NUM_ROUTES + positions, tl.where(is_missed, ranks, -1), mask=is_route)
     if IS_RULE:
-        log2_count = _log2_of_one_more(log2_count - ((tok - counted_tok) << _DECAY), table_ptr, is_route)
+        log2_count = _log2_of_one_more(log2_count, table_ptr, is_route)
     # Every thread has read what others now write: the clock, the counts of an expert of several rows, near misses.
     tl.debug_barrier()
     tl.store(clock_ptr, stamp)
@@ -364,6 +365,7 @@ def ensure(
     slot_tile = min(triton.next_power_of_2(num_slots), MOST_KEYS)
     num_chunks, most_routes = triton.cdiv(num_slots, slot_tile), triton.next_power_of_2(num_rows * num_choices)
     lowest = torch.empty(triton.next_power_of_2(num_chunks) * most_routes, dtype=torch.int64, device=slots.device)
+    num_warps = num_warps or _ensure_warps(slot_tile)
     _ensure_kernel[(1,)](
         expert_ids,
         router_logits,
@@ -399,8 +401,8 @@ def ensure(
         slot_tile,
         num_chunks,
         triton.next_power_of_2(num_chunks),
-        num_warps=num_warps or _ensure_warps(slot_tile),
-        maxnreg=_ENSURE_REGISTERS,
+        num_warps=num_warps,
+        maxnreg=min(_MOST_REGISTERS, _REGISTERS_PER_LANE // num_warps),
     )
     return slots, arrivals
 
