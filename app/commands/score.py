@@ -63,7 +63,8 @@ def run(context: CommandContext, arguments: argparse.Namespace) -> int:
 
 
 async def _score(context: CommandContext, options: EngineOptions, request: Score) -> Scored:
-    engine = LocalEngine(context.locations.engine_log_file, context.locations.cache_dir)
+    # What a score reports must not depend on earlier runs.
+    engine = LocalEngine(context.locations.engine_log_file, context.locations.cache_dir, starts_warm=False)
 
     estimate = LoadEstimate()
 
