@@ -1,34 +1,40 @@
 """Predicted against measured tokens per second in one run: the demo model on this CPU, or the flagship's geometry.
 
 `demo` answers everyday chats in the real engine process at several slot counts, and measures the machine's rates before
-and after each; a busy machine is judged by the processor time of both. `flagship` runs `hotslot bench decode` (random
-weights, one row, overlap `shared`) at several slot counts with the hit rates that the prediction expects there, and
-predicts from the bandwidths that the bench measured. Prints one JSON line per slot count; exit status 1 if any is off
-by more than 25 %.
+and after each; a busy machine is judged by the processor time of both. `flagship` runs decode's own graphs with random
+weights on a card (one row, overlap `shared`) at several slot counts, routed so that the hit rates are those that the
+prediction expects there, and predicts from the card's bandwidths, measured in the same run. Prints one JSON line per
+slot count; exit status 1 if any is off by more than 25 %.
 """
 
 import argparse
 import json
-import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from statistics import mean
+from statistics import mean, median
 from typing import Any
 
 import psutil
+import torch
 
 REPO = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(REPO))
 
 # The repository's own packages, wherever the script is started from.
-from runtime.benches.synthetic import FLAGSHIP, synthetic_spec  # noqa: E402
+from runtime.benches.decode_rig import Rig, RoutedSteps  # noqa: E402
+from runtime.benches.injection import InjectedRouting  # noqa: E402
+from runtime.benches.measures import describe_device, measure_bandwidths, time_runs  # noqa: E402
+from runtime.benches.synthetic import FLAGSHIP, TINY, StoreFilling, synthetic_spec  # noqa: E402
+from runtime.benches.traces import hit_rate_trace  # noqa: E402
 from runtime.checkpoint.facts import read_facts  # noqa: E402
 from runtime.client import EngineClient, child_environment  # noqa: E402
+from runtime.execute.overlap import OverlapLevel  # noqa: E402
+from runtime.execute.streams import DecodeStreams  # noqa: E402
 from runtime.memory.budget import Machine, plan  # noqa: E402
 from runtime.memory.probe import probe_machine  # noqa: E402
-from runtime.memory.rates import MachineRates, RatesQuestion, card_rates, measure_rates  # noqa: E402
+from runtime.memory.rates import MachineRates, RatesQuestion, card_rates, measure_rates, typical_rates  # noqa: E402
 from runtime.memory.speed import expected_hit_rate, forecast  # noqa: E402
 from runtime.options import EngineOptions  # noqa: E402
 from runtime.protocol import ChatMessage, Finished, Generate, PromptAccepted  # noqa: E402
@@ -41,6 +47,10 @@ FLAGSHIP_SLOTS = (1650, 3072, 6144)
 """Of 24,576: 6.7, 12.5 and 25 %."""
 _GIB = 1 << 30
 _NUM_CHATS, _NUM_TOKENS = 3, 64
+_NUM_BANKS = 4
+"""Of the host; layers share them in turn."""
+_POSITION = 4096
+_FILL_STEPS, _NUM_WINDOWS, _WINDOW_STEPS = 10, 5, 6
 
 
 def demo_arms(clock: str) -> Iterator[dict[str, Any]]:
@@ -64,32 +74,66 @@ def demo_arms(clock: str) -> Iterator[dict[str, Any]]:
         }
 
 
-def flagship_arms(bench_options: list[str]) -> Iterator[dict[str, Any]]:
-    """One report per slot count."""
-    spec = synthetic_spec(FLAGSHIP, FLAGSHIP["num_hidden_layers"])
-    for num_slots in FLAGSHIP_SLOTS:
+class _FlagshipBench:
+    """One model of random weights, decoded with one row at overlap `shared`, over any number of slots."""
+
+    def __init__(self, config: dict[str, Any], num_banks: int) -> None:
+        self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        is_cuda = self.device.type == "cuda"
+        self.spec = synthetic_spec(config, config["num_hidden_layers"])
+        self._level: OverlapLevel = "shared" if is_cuda else "off"
+        filling = StoreFilling(self.spec, num_banks, is_pinned=is_cuda)
+        self._rig = Rig(self.spec, "bf16", 1, _POSITION, self.device, DecodeStreams(self.device) if is_cuda else None)
+        self._filling, self._store = filling, filling.store()
+        self.bandwidths = measure_bandwidths(self.device)
+
+    def seconds(self, num_slots: int, hit_rate: float) -> tuple[float, float]:
+        """Of one step, the median of a few windows; and the hit rate that came of it."""
+        num_steps = _FILL_STEPS + _NUM_WINDOWS * _WINDOW_STEPS
+        trace = hit_rate_trace(self.spec, "rule", num_slots, num_steps, 1, hit_rate)
+        routing = InjectedRouting(trace, self.device, self.spec.moe.num_experts)
+        experts = self._rig.experts(self._store, "rule", num_slots)
+        steps = RoutedSteps(self._rig, experts, {1: routing})
+        steps.build(self._level, most_rows=1)
+        experts.cache.reset()
+        routing.rewind()
+        with self._rig.on_compute_stream():
+            self._rig.inputs.fill_at(1, _POSITION)
+            for _ in range(_FILL_STEPS):
+                steps.launch(1)
+            before = experts.cache.state.counters.tolist()
+            windows = [
+                time_runs(lambda: steps.launch(1), _WINDOW_STEPS, self.device) / _WINDOW_STEPS
+                for _ in range(_NUM_WINDOWS)
+            ]
+            routed, missed, _ = (
+                now - then for now, then in zip(experts.cache.state.counters.tolist(), before, strict=True)
+            )
+        return median(windows), 1 - missed / routed
+
+
+def flagship_arms(is_tiny: bool) -> Iterator[dict[str, Any]]:
+    """One report per slot count. `is_tiny`: a tiny geometry, to see it run."""
+    bench = _FlagshipBench(TINY if is_tiny else FLAGSHIP, 2 if is_tiny else _NUM_BANKS)
+    spec, found = bench.spec, bench.bandwidths
+    rates = typical_rates(RatesQuestion.of(spec, "cuda", 1))
+    if found.device_read and found.host_to_device:
+        rates = card_rates(found.device_read, found.host_to_device, "measured in this run")
+    machine = Machine("cuda", 140 * _GIB, 256 * _GIB, 250 * _GIB, 16)
+    for num_slots in (24, 48, 72) if is_tiny else FLAGSHIP_SLOTS:
         hit_rate = expected_hit_rate(spec, num_slots)
-        command = [sys.executable, "-m", "runtime.benches.decode", "--rows", "1", "--levels", "shared"]
-        command += ["--policies", "rule", "--dense", "bf16", "--slots", str(num_slots)]
-        command += ["--hit-rate", str(hit_rate.value), *bench_options]
-        ended = subprocess.run(command, capture_output=True, text=True, check=True, cwd=REPO)
-        report = json.loads(ended.stdout)
-        [arm] = report["arms"]
-        rates = card_rates(
-            1e9 * report["device_read_gb_s"], 1e9 * report["host_to_device_gb_s"], "measured in this run"
-        )
-        machine = Machine("cuda", 140 * _GIB, 256 * _GIB, 250 * _GIB, 16)
+        seconds, measured_hit_rate = bench.seconds(num_slots, hit_rate.value)
         options = EngineOptions(Path(), device="cuda", num_slots=num_slots)
         predicted = forecast(spec, plan(spec, machine, options), rates)
         yield {
             "slots": num_slots,
             "predicted_tok_s": predicted.tok_s,
-            "measured_tok_s": arm["tok_s"],
+            "measured_tok_s": 1 / seconds,
             "predicted_ms": 1e3 * predicted.step_s,
-            "measured_ms": arm["ms_per_step"],
+            "measured_ms": 1e3 * seconds,
             "expected_hit_rate": hit_rate.value,
-            "measured_hit_rate": arm["hit_rate"],
-            "device": report["device"],
+            "measured_hit_rate": measured_hit_rate,
+            "device": describe_device(bench.device),
         }
 
 
@@ -133,10 +177,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("model", choices=("demo", "flagship"))
     parser.add_argument("--clock", choices=("wall", "cpu"), default="wall", help="of the demo; cpu on a busy machine")
-    parser.add_argument("bench_options", nargs="*", help="for `hotslot bench decode`, after --")
+    parser.add_argument("--tiny", action="store_true", help="a tiny geometry instead of the flagship's, on any machine")
     given = parser.parse_args()
     is_good = True
-    for arm in demo_arms(given.clock) if given.model == "demo" else flagship_arms(given.bench_options):
+    for arm in demo_arms(given.clock) if given.model == "demo" else flagship_arms(given.tiny):
         off = arm["predicted_tok_s"] / arm["measured_tok_s"] - 1
         is_good &= abs(off) <= BOUND
         print(json.dumps({key: _rounded(value) for key, value in {**arm, "off": off}.items()}), flush=True)
