@@ -43,8 +43,6 @@ class Tuning:
     up_ahead: int = 1
     """Tiles under way into registers while one is computed."""
     down_ahead: int = 5
-    lag: int = 64
-    """Routes that begin before the first one's down rows do."""
     num_copiers: int = 32
     """Blocks that copy."""
     copied_words: int = 2048
@@ -56,25 +54,12 @@ class Tuning:
 DEFAULT_TUNING = Tuning()
 TUNINGS = (
     DEFAULT_TUNING,
-    Tuning(lag=3),
-    Tuning(lag=5),
-    Tuning(lag=5, most_registers=64),
-    Tuning(lag=7),
-    Tuning(up_rows=16, lag=5, most_registers=96),
-    Tuning(8, 16, 64, lag=4, num_copiers=16, copied_words=4096, most_registers=64),
     Tuning(most_registers=64),
-    Tuning(down_ahead=2, most_registers=64),
     Tuning(down_ahead=1, most_registers=64),
     Tuning(up_ahead=2),
     Tuning(up_rows=16),
-    Tuning(up_rows=16, most_registers=96),
-    Tuning(up_rows=16, down_rows=64, most_registers=96),
     Tuning(down_rows=16, most_registers=64),
-    Tuning(down_rows=64, most_registers=64),
     Tuning(8, 16, 64, num_copiers=16, copied_words=4096, most_registers=64),
-    Tuning(8, 16, 32, num_copiers=16, copied_words=4096, most_registers=64),
-    Tuning(8, 32, 64, num_copiers=16, copied_words=4096),
-    Tuning(2, 4, 16, num_copiers=64, copied_words=1024, most_registers=64),
     Tuning(2, 8, 32, num_copiers=64, copied_words=1024, most_registers=96),
 )
 """What `scripts/bench_kernels.py` sweeps at the flagship's shape."""
@@ -91,7 +76,6 @@ class _Cut(NamedTuple):
     down_tile: int
     down_ahead: int
     down_blocks: int
-    lag: int
     num_copiers: int
     copied_words: int
     pieces: int
@@ -111,7 +95,7 @@ def _cut(layout: RecordLayout, tuning: Tuning, is_by_arrival: bool) -> _Cut:
     pieces = triton.cdiv(layout.record_bytes, 4 * tuning.copied_words)
     return _Cut(
         up_rows, up_tile, tuning.up_ahead, triton.cdiv(layout.intermediate, up_rows),
-        down_rows, down_tile, tuning.down_ahead, triton.cdiv(layout.hidden, down_rows), tuning.lag,
+        down_rows, down_tile, tuning.down_ahead, triton.cdiv(layout.hidden, down_rows),
         tuning.num_copiers if is_by_arrival else 0, tuning.copied_words,
         pieces, min(pieces, 1 + triton.cdiv(layout.down_offset, 4 * tuning.copied_words)),
         STORED_TYPES.get(layout.expert_format),
@@ -158,26 +142,6 @@ def _route_at(routes_ptr, position, num_routes, IS_BY_ARRIVAL: tl.constexpr):
         place = tl.load(routes_ptr + 2 * num_routes + position)
         return tl.load(routes_ptr + position), tl.load(routes_ptr + num_routes + position), place
     return position, tl.load(routes_ptr + position), -1
-
-
-@triton.jit
-def _turn_of(number, num_routes, CUT: tl.constexpr):
-    """What a block computes: whether activations (else down rows), of which position in the order, which of its blocks.
-
-    `lag` routes get their activations; then one more, and the first its down rows; and so on. Whoever waits comes after
-    those that it waits for, and meanwhile there is other work.
-    """
-    UPS: tl.constexpr = CUT.up_blocks
-    DOWNS: tl.constexpr = CUT.down_blocks
-    lead = tl.minimum(num_routes, CUT.lag)
-    middle = number - lead * UPS
-    step, rest = middle // (UPS + DOWNS), middle % (UPS + DOWNS)
-    tail = middle - (num_routes - lead) * (UPS + DOWNS)
-    is_up = (middle < 0) | ((tail < 0) & (rest < UPS))
-    up, up_block = tl.where(middle < 0, number // UPS, lead + step), tl.where(middle < 0, number % UPS, rest)
-    down = tl.where(tail < 0, step, num_routes - lead + tail // DOWNS)
-    down_block = tl.where(tail < 0, rest - UPS, tail % DOWNS)
-    return is_up, tl.where(is_up, up, down), tl.where(is_up, up_block, down_block)
 
 
 @triton.jit
@@ -272,17 +236,18 @@ def _experts_kernel(
     LAYOUT: tl.constexpr,
     CUT: tl.constexpr,
 ):
-    """Blocks in their order: the copiers, then as `_turn_of` says."""
+    """Blocks in their order: the copiers; (route, block of units); (route, block of outputs)."""
     IS_BY_ARRIVAL: tl.constexpr = CUT.num_copiers > 0
     number = tl.program_id(0) - CUT.num_copiers
-    is_up, position, block = _turn_of(number, num_routes, CUT)
+    num_ups = num_routes * CUT.up_blocks
     if number < 0:
         _copy_arriving(
             bank_ptr, pool_ptr.to(tl.pointer_type(tl.int32)), missed_experts_ptr, missed_slots_ptr, num_missed_ptr,
             arrived_ptr, slot_bytes, LAYOUT, CUT,
         )  # fmt: skip
-    elif is_up:
-        route, slot, place = _route_at(routes_ptr, position, num_routes, IS_BY_ARRIVAL)
+    elif number < num_ups:
+        block = number % CUT.up_blocks
+        route, slot, place = _route_at(routes_ptr, number // CUT.up_blocks, num_routes, IS_BY_ARRIVAL)
         if slot >= 0:
             if place >= 0:
                 await_parts(arrived_ptr + 2 * place * _FAR_STRIDE, CUT.num_copiers)
@@ -293,7 +258,9 @@ def _experts_kernel(
             tl.store(target_ptr + units, activated, mask=units < LAYOUT.intermediate)
             announce(counters_ptr + route * _STRIDE)
     else:
-        route, slot, place = _route_at(routes_ptr, position, num_routes, IS_BY_ARRIVAL)
+        number -= num_ups
+        block = number % CUT.down_blocks
+        route, slot, place = _route_at(routes_ptr, number // CUT.down_blocks, num_routes, IS_BY_ARRIVAL)
         if slot >= 0:
             record_ptr = pool_ptr + slot.to(tl.int64) * slot_bytes
             source_ptr = activated_ptr + route * LAYOUT.intermediate

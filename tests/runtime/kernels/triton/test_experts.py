@@ -25,7 +25,7 @@ SHAPES = [
     ("fp32", 36, 7),
 ]
 
-COARSE = Tuning(up_rows=64, down_rows=128, lag=2, num_copiers=3, copied_words=256)
+COARSE = Tuning(up_rows=64, down_rows=128, num_copiers=3, copied_words=256)
 """Few programs: the interpreter runs one after another."""
 
 
