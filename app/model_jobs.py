@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from contextvars import copy_context
 from dataclasses import dataclass, replace
-from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Literal
 
 from app.errors import HotslotError
 from app.failure_log import log_failure
-from app.library import RemoteModel
+from app.library import RemoteModel, remove_download
+from app.locations import Locations
 from app.sanitize import clean_line
 from app.threads import in_thread
 from runtime.downloads.events import (
@@ -29,7 +29,7 @@ from runtime.downloads.events import (
     VerifyProgressed,
 )
 from runtime.downloads.places import ModelPlaces
-from runtime.downloads.removal import discard_unfinished, remove_model
+from runtime.downloads.removal import discard_unfinished
 from runtime.downloads.verify import discard_bad_file, verify_model
 from runtime.errors import DownloadError
 
@@ -113,8 +113,8 @@ class JobState:
 class ModelJobs:
     """Must be used from one event loop. `access` is asked in the job's thread: it reads the user's Hub settings."""
 
-    def __init__(self, log_file: Path, access: "Callable[[], HubAccess] | None" = None) -> None:
-        self._log_file = log_file
+    def __init__(self, locations: Locations, access: "Callable[[], HubAccess] | None" = None) -> None:
+        self._locations = locations
         self._access = access or _user_access
         self._states: dict[str, JobState] = {}
         self._stops: dict[str, Event] = {}
@@ -159,7 +159,7 @@ class ModelJobs:
     async def remove(self, remote: RemoteModel) -> int:
         """Stop the job and remove the model from the disk. Returns the bytes freed. Raises DownloadError."""
         await self._stop(remote.places.repo_id)
-        return await self._take_away(remote, remove_model)
+        return await self._take_away(remote, lambda places: remove_download(places, self._locations))
 
     async def wait(self, repo_id: str) -> JobState:
         """The state of this model's job once it has ended."""
@@ -208,8 +208,8 @@ class ModelJobs:
             stop.set()
             raise
         except Exception as error:
-            is_logged = log_failure(self._log_file, error)
-            where = f"; {self._log_file} says where" if is_logged else ""
+            is_logged = log_failure(self._locations.log_file, error)
+            where = f"; {self._locations.log_file} says where" if is_logged else ""
             note = f"it ended unexpectedly ({type(error).__name__}){where}"
             self._set(replace(self._states[repo_id], phase="failed", note=note))
             return

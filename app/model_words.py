@@ -141,8 +141,6 @@ def about_lines(entry: ModelEntry, job: JobState | None, other: DownloadProgress
     elif other is not None:
         lines.append(f"Another Hotslot downloads it: {event_text(other)}")
     lines.append(f"Can't be used: {entry.problem}" if entry.state == "unusable" else fit_text(entry.fit))
-    if entry.state != "unusable" and (speed := speed_text(entry.fit)):
-        lines.append(speed)
     lines.append(f"{facts_text(entry) or SHAPE_UNKNOWN} · {licence_text(entry)}")
     return lines
 
@@ -177,6 +175,7 @@ def detail_text(entry: ModelEntry, job: JobState | None) -> str:
         "family": spec.family if spec is not None else SHAPE_UNKNOWN,
         "shape": facts_text(entry) or SHAPE_UNKNOWN,
         "fit": fit_text(entry.fit),
+        "speed": speed_text(entry.fit),
         "problem": entry.problem,
         "now": job_text(job) if job is not None else "",
     }

@@ -33,7 +33,7 @@ class ShelfCommands(LineCommands):
         """`use` switches to the model of a name."""
         super().__init__(state)
         self._use = use
-        self.jobs = ModelJobs(state.locations.log_file)
+        self.jobs = ModelJobs(state.locations)
         self.jobs.on_changed = self._tell
         self._told: dict[str, tuple[str, int, str]] = {}
         """Phase, tenth and note that were last said of each repository."""

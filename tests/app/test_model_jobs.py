@@ -39,7 +39,7 @@ def remote(locations: Locations) -> RemoteModel:
 
 
 def jobs_on(hub: HubServer, locations: Locations, is_offline: bool = False) -> ModelJobs:
-    return ModelJobs(locations.log_file, lambda: HubAccess(hub.endpoint, None, is_offline))
+    return ModelJobs(locations, lambda: HubAccess(hub.endpoint, None, is_offline))
 
 
 def entry_of(locations: Locations) -> ModelEntry:
@@ -137,7 +137,7 @@ async def test_an_unforeseen_error_is_said_and_logged(
     def fail(_: object) -> HubAccess:
         raise ZeroDivisionError("secret")
 
-    jobs = ModelJobs(locations.log_file, lambda: fail(None))
+    jobs = ModelJobs(locations, lambda: fail(None))
     jobs.pull(remote)
     failed = await jobs.wait(REPO_ID)
     assert (failed.phase, "ZeroDivisionError" in failed.note, "secret" in failed.note) == ("failed", True, False)

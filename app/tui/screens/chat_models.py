@@ -38,7 +38,7 @@ class ModelShelfControls(ChatBase):
 
     def __init__(self, session: ChatSession, store: Store, locations: Locations) -> None:
         super().__init__(session, store, locations)
-        self.jobs = ModelJobs(locations.log_file)
+        self.jobs = ModelJobs(locations)
         self._next_model: tuple[str, Path] | None = None
         """To be loaded as soon as nothing else runs: what `--model` takes for it, and its folder."""
         self._loading_model: tuple[str, Path] | None = None
