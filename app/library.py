@@ -1,8 +1,9 @@
 """Which models there are on this machine and in the catalogue, which folder a name means, and what fits."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from threading import Event
 from typing import TYPE_CHECKING
 
 from app.errors import ModelNameError
@@ -16,6 +17,7 @@ from runtime.spec import ModelSpec
 
 if TYPE_CHECKING:
     from runtime.downloads.catalog import CatalogModel
+    from runtime.downloads.hub import HubAccess
 
 DEMO_NAME = "demo"
 CATALOG = "catalog.toml"
@@ -99,6 +101,18 @@ def find_remote(name: str, locations: Locations) -> RemoteModel | None:
     if not is_repo_id(name):
         return None
     return RemoteModel(name, ModelPlaces.of(locations.models_dir, name), "", "unknown", None, None)
+
+
+def ask_hub(remote: RemoteModel, access: "HubAccess", stop: Event) -> RemoteModel:
+    """The same with what the Hub says of it now. Raises HotslotError, also where no such model can be run here."""
+    # Brings the HTTP client, which those who ask nothing need not wait for.
+    from runtime.downloads.catalog import spec_of_config
+    from runtime.downloads.preview import preview_repository
+
+    preview = preview_repository(access, remote.places.repo_id, remote.revision, stop)
+    spec = spec_of_config(preview.config, remote.name, preview.total_bytes)
+    licence = preview.licence if remote.licence == "unknown" else remote.licence
+    return replace(remote, licence=clean_line(licence), download_bytes=preview.total_bytes, spec=spec or remote.spec)
 
 
 def require_remote(name: str, locations: Locations) -> RemoteModel:

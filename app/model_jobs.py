@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 
 from app.errors import HotslotError
 from app.failure_log import log_failure
-from app.library import RemoteModel, remove_download
+from app.library import RemoteModel, ask_hub, remove_download
 from app.locations import Locations
 from app.sanitize import clean_line
 from app.threads import in_thread
@@ -123,6 +123,10 @@ class ModelJobs:
         """Called on the event loop, a few times a second while a job runs."""
         self.num_endings = 0
         """Grows when a job ends or a model is removed: what is on the disk has changed."""
+
+    async def ask_hub(self, remote: RemoteModel) -> RemoteModel:
+        """The model with what the Hub says of it now. Raises HotslotError, also where it can't be run here."""
+        return await in_thread(lambda stop: ask_hub(remote, self._access(), stop))
 
     @property
     def states(self) -> dict[str, JobState]:

@@ -4,7 +4,7 @@ Looks at disks and at the machine, so an event loop does that in a thread. Chang
 """
 
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -111,8 +111,18 @@ class ModelShelf:
 class ShelfKeeper:
     """Looks at one user's models, judged by the options that an engine would get."""
 
-    def __init__(self, locations: Locations, settings: Settings, stats: EngineStats | None = None) -> None:
-        """`stats`: of the engine that runs. What it holds counts as free, since it ends before another model loads."""
+    def __init__(
+        self,
+        locations: Locations,
+        settings: Settings,
+        stats: EngineStats | None = None,
+        told: Mapping[str, RemoteModel] | None = None,
+    ) -> None:
+        """`stats`: of the engine that runs. What it holds counts as free, since it ends before another model loads.
+
+        `told`: what the Hub has said of models, by repository.
+        """
+        self._told = dict(told or {})
         self._locations = locations
         self._options = settings.engine_options(Path())
         self._stats = stats
@@ -156,6 +166,7 @@ class ShelfKeeper:
 
     def _of_remote(self, remote: RemoteModel, judge: FitJudge, model: LocalModel | None = None) -> ModelEntry:
         places = remote.places
+        remote = self._told.get(places.repo_id, remote)
         if model is None and places.folder.is_dir():
             model = describe_model(places.repo_id, places.folder)
         state: EntryState = remote.state

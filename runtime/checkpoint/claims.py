@@ -16,13 +16,13 @@ def contradiction(files: CheckpointFiles, found: tuple[ExpertFormat, ...]) -> st
     beside = read_json(path).get("quantization") if path.is_file() else None
     inside = files.config.get("quantization_config")
     for file_name, section in ((_HF_QUANT_CONFIG, beside), ("config.json", inside)):
-        claimed = _claimed(section) if isinstance(section, Mapping) else None
+        claimed = claimed_format(section) if isinstance(section, Mapping) else None
         if claimed is not None and claimed not in found:
             return f"{files.folder}: {file_name} says {claimed}, but the experts are {found[0]}; the tensors count"
     return None
 
 
-def _claimed(section: Mapping[str, Any]) -> str | None:
+def claimed_format(section: Mapping[str, Any]) -> str | None:
     """The format a quantisation section claims for all weights; None where it names several or nothing known."""
     method, algorithm = section.get("quant_method"), str(section.get("quant_algo", "")).upper()
     if method == "compressed-tensors":

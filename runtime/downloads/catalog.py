@@ -4,18 +4,23 @@ Says only what is known: a size or a geometry that nobody stated is None.
 """
 
 import tomllib
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from runtime.checkpoint.claims import claimed_format
 from runtime.downloads.file_names import is_repo_id
 from runtime.errors import DownloadError
 from runtime.families.registry import read_spec
 from runtime.record import RecordLayout
-from runtime.spec import ModelSpec
+from runtime.spec import ExpertFormat, ModelSpec
 
 _TABLE_SHARES = {"bf16": 1.0, "fp8": 1 / 2, "nvfp4": 9 / 32}
 """Of the n-gram table's bf16 bytes; NVFP4 has half a byte per value and one scale for 16."""
+
+_CLAIMS: dict[str, ExpertFormat] = {"nvfp4": "nvfp4", "fp8": "fp8"}
+"""What a config may say of its experts, where that is one format."""
 
 
 @dataclass(frozen=True)
@@ -59,14 +64,32 @@ def _read_model(entry: dict[str, Any], geometries: dict[str, dict[str, Any]]) ->
 
 def _spec(entry: dict[str, Any], config: dict[str, Any]) -> ModelSpec:
     spec = read_spec({**config, **entry.get("config", {})}, entry["name"])
-    record_bytes = RecordLayout.build(spec.hidden_size, spec.moe.intermediate, "nvfp4").record_bytes
     table_bytes = int(spec.weights.ngram_table_bytes * _TABLE_SHARES[entry.get("table_format", "bf16")])
+    return _stored_as(spec, "nvfp4", table_bytes, entry.get("download_bytes"))
+
+
+def spec_of_config(config: Mapping[str, Any], name: str, total_bytes: int) -> ModelSpec | None:
+    """What a config.json alone tells of a model whose files have `total_bytes`; None where that is not its format.
+
+    Raises CheckpointError where no such model can be run here.
+    """
+    spec = read_spec(config, name)
+    section = config.get("quantization_config")
+    claimed = claimed_format(section) if isinstance(section, Mapping) else None
+    expert_format = _CLAIMS.get(claimed or "")
+    if expert_format is None:
+        return None
+    return _stored_as(spec, expert_format, spec.weights.ngram_table_bytes, total_bytes)
+
+
+def _stored_as(spec: ModelSpec, expert_format: ExpertFormat, table_bytes: int, total_bytes: int | None) -> ModelSpec:
+    record_bytes = RecordLayout.build(spec.hidden_size, spec.moe.intermediate, expert_format).record_bytes
     expert_bytes = spec.num_layers * spec.moe.num_experts * record_bytes
     weights = replace(
         spec.weights,
-        expert_format="nvfp4",
+        expert_format=expert_format,
         record_bytes=record_bytes,
         ngram_table_bytes=table_bytes,
-        checkpoint_bytes=entry.get("download_bytes") or 2 * spec.weights.dense_params + table_bytes + expert_bytes,
+        checkpoint_bytes=total_bytes or 2 * spec.weights.dense_params + table_bytes + expert_bytes,
     )
     return replace(spec, weights=weights)

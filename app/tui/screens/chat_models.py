@@ -12,7 +12,7 @@ from app.chat.events import TurnEvents
 from app.chat.session import ChatSession
 from app.errors import HotslotError
 from app.figures import size_text
-from app.library import resolve_model
+from app.library import RemoteModel, resolve_model
 from app.locations import Locations
 from app.model_jobs import JobState, ModelJobs
 from app.model_shelf import ModelAction, ModelEntry, ShelfKeeper, refuse_impossible
@@ -39,6 +39,8 @@ class ModelShelfControls(ChatBase):
     def __init__(self, session: ChatSession, store: Store, locations: Locations) -> None:
         super().__init__(session, store, locations)
         self.jobs = ModelJobs(locations)
+        self.told: dict[str, RemoteModel] = {}
+        """What the Hub has said of models that are not here, by repository."""
         self._next_model: tuple[str, Path] | None = None
         """To be loaded as soon as nothing else runs: what `--model` takes for it, and its folder."""
         self._loading_model: tuple[str, Path] | None = None
@@ -78,7 +80,7 @@ class ModelShelfControls(ChatBase):
 
     def shelf_keeper(self) -> ShelfKeeper:
         stats = self.session.stats if self.session.loaded is not None else None
-        return ShelfKeeper(self.locations, self.session.settings, stats)
+        return ShelfKeeper(self.locations, self.session.settings, stats, self.told)
 
     def _model_chosen(self, entry: ModelEntry | None) -> None:
         if entry is not None and entry.local is not None:

@@ -18,6 +18,7 @@ from textual.widgets.option_list import Option
 
 from app.actions import ACTIONS, Action, key_name
 from app.errors import HotslotError
+from app.library import RemoteModel
 from app.model_jobs import JobState, ModelJobs
 from app.model_shelf import ModelAction, ModelEntry, ModelShelf, ShelfKeeper, possible_actions
 from app.model_words import OFFLINE_TEXT, about_lines, fit_word, job_word, machine_text, size_words
@@ -48,6 +49,8 @@ class ModelOwner(Protocol):
     """What the list asks of the chat under it."""
 
     jobs: ModelJobs
+    told: dict[str, RemoteModel]
+    """What the Hub has said of models that are not here, by repository."""
 
     @property
     def model_path(self) -> Path:
@@ -76,6 +79,8 @@ class ModelsScreen(ModalScreen[ModelEntry | None]):
         self._shelf: ModelShelf | None = None
         self._typed: list[str] = []
         """Names that the user typed here and no list has."""
+        self._answers: dict[str, str] = {}
+        """Of repositories that the Hub is asked about: that it is, or why it has no answer."""
         self._elsewhere: dict[str, DownloadProgressed] = {}
         self._num_endings = owner.jobs.num_endings
 
@@ -95,7 +100,7 @@ class ModelsScreen(ModalScreen[ModelEntry | None]):
 
     def on_mount(self) -> None:
         self.query_one(OptionList).display = False
-        self.query_one(OptionList).focus()
+        self.set_focus(self.query_one(OptionList))
         self._look_again()
         self.set_interval(REFRESH_S, self._tick)
         self.set_interval(LOOK_S, self._watch_others)
@@ -149,7 +154,7 @@ class ModelsScreen(ModalScreen[ModelEntry | None]):
         in_use = next((entry.key for entry in shelf.entries if entry.is_at(self._owner.model_path)), keys[0])
         options.highlighted = keys.index(chosen if chosen in keys else in_use)
         if self.focused is None:
-            options.focus()
+            self.set_focus(options)
         self._draw()
 
     def _draw(self) -> None:
@@ -167,13 +172,19 @@ class ModelsScreen(ModalScreen[ModelEntry | None]):
     @on(OptionList.OptionHighlighted)
     def _draw_chosen(self) -> None:
         entry = self._chosen
-        lines = [] if entry is None else about_lines(entry, self._job(entry), self._elsewhere.get(entry.key))
+        lines = [] if entry is None else self._about(entry)
         self.query_one("#about", Static).update(Content("\n").join([shown(line) for line in lines]))
         possible = () if entry is None else self._possible(entry)
         for button in self.query(ActionButton):
             wanted = MADE_BY.get(button.action_name)
             button.display = entry is not None and (wanted is None or wanted in possible)
         self.refresh_bindings()
+
+    def _about(self, entry: ModelEntry) -> list[str]:
+        job = self._job(entry)
+        lines = about_lines(entry, job, self._elsewhere.get(entry.key))
+        answer = self._answers.get(entry.key)
+        return lines if answer is None or job is not None else [answer, *lines]
 
     def _row(self, entry: ModelEntry) -> Content:
         mark = "● " if entry.is_at(self._owner.model_path) else "  "
@@ -227,7 +238,7 @@ class ModelsScreen(ModalScreen[ModelEntry | None]):
     async def pressed(self, event: Button.Pressed) -> None:
         assert isinstance(event.button, ActionButton)
         await self.run_action(event.button.action_name)
-        self.query_one(OptionList).focus()
+        self.set_focus(self.query_one(OptionList))
 
     def action_pull_model(self) -> None:
         self._do("pull")
@@ -256,16 +267,36 @@ class ModelsScreen(ModalScreen[ModelEntry | None]):
     def action_model_details(self) -> None:
         if (entry := self._chosen) is not None:
             self._owner.show_details(entry)
+            self._ask_hub(entry)
+
+    def _ask_hub(self, entry: ModelEntry) -> None:
+        """What nobody here knows of a model that is not here."""
+        is_known = entry.spec is not None and entry.download_bytes is not None
+        if entry.remote is None or entry.state != "absent" or is_known:
+            return
+        self._answers[entry.key] = "Asking the Hub…"
+        self.run_worker(self._ask(entry.key, entry.remote), group=f"hub {entry.key}", exclusive=True)
+
+    async def _ask(self, key: str, remote: RemoteModel) -> None:
+        try:
+            self._owner.told[key] = await self._jobs.ask_hub(remote)
+        except HotslotError as error:
+            self._answers[key] = str(error)
+            self._draw()
+        else:
+            del self._answers[key]
+            self._look_again()
 
     # ---- a name that is typed
 
     def action_name_model(self) -> None:
-        self.query_one(Input).focus()
+        # Not `focus`, which is later: what is typed meanwhile would press keys of the list.
+        self.set_focus(self.query_one(Input))
 
     def action_leave(self) -> None:
         """Back to the list first, then to the chat."""
         if self.query_one(Input).has_focus:
-            self.query_one(OptionList).focus()
+            self.set_focus(self.query_one(OptionList))
         else:
             self.dismiss(None)
 
@@ -273,7 +304,7 @@ class ModelsScreen(ModalScreen[ModelEntry | None]):
     async def named(self, event: Input.Submitted) -> None:
         name = event.value.strip()
         if not name or self._shelf is None:
-            self.query_one(OptionList).focus()
+            self.set_focus(self.query_one(OptionList))
             return
         keeper = self._owner.shelf_keeper()
         try:
@@ -286,7 +317,8 @@ class ModelsScreen(ModalScreen[ModelEntry | None]):
         self._typed = [*self._typed, name]
         event.input.value = ""
         self._show(self._shelf.with_entry(entry), entry.key)
-        self.query_one(OptionList).focus()
+        self.set_focus(self.query_one(OptionList))
+        self._ask_hub(entry)
 
 
 class ActionButton(Button):

@@ -165,6 +165,36 @@ async def test_another_process_is_shown(make_app: MakeApp, locations: Locations)
         await until(pilot, lambda: "elsewhere" not in screen_text(app), "still shown")
 
 
+async def test_the_hub_is_asked_about_what_is_not_known(
+    make_app: MakeApp, hub: HubServer, locations: Locations
+) -> None:
+    config = (asset_path(DEMO_MODEL) / "config.json").read_bytes()
+    hub.repositories["someone/Known"] = Repository({"config.json": config, "model.safetensors": b"0" * 9000})
+    hub.repositories["someone/Foreign"] = Repository({"config.json": b'{"model_type": "llama"}', "a.safetensors": b"0"})
+    hub.repositories["someone/Empty"] = Repository({"README.md": b"nothing"})
+    hub.repositories["someone/Gated"] = Repository({"config.json": config, "a.safetensors": b"0"}, needs_token="x")
+    app = make_app()
+    use_hub(app, hub)
+    async with app.run_test(size=(100, 50)) as pilot:
+        await open_models(pilot)
+        for name, answer in (
+            ("someone/Known", "8 layers · 48 experts"),
+            ("someone/Foreign", "config.json has model_type 'llama'"),
+            ("someone/Empty", "someone/Empty has no config.json with *.safetensors"),
+            ("someone/Gated", "someone/Gated is gated: accept its terms"),
+            ("someone/Nobody", "There is no repository someone/Nobody"),
+        ):
+            await name_model(pilot, name)
+            await until_shown(pilot, answer)
+        options = app.screen.query_one(OptionList)
+        options.highlighted = options.get_option_index("someone/Known")
+        await until_shown(pilot, "Fits: ")
+        await until_shown(pilot, "apache-2.0")
+        fetched = {request.path.rsplit("/", 1)[1] for request in hub.file_requests()}
+        assert fetched == {"config.json"}
+        assert not locations.models_dir.exists()
+
+
 @pytest.mark.parametrize(
     "name",
     ["", "no such model", "/no/such/folder", "a/b/c", "[/red]", "x" * 5000, "/etc/passwd"],
