@@ -129,7 +129,7 @@ def job_text(state: JobState) -> str:
 def _end_text(state: JobState) -> str:
     if state.kind == "download":
         return f"complete and checked, {size_text(state.fetched_bytes)} fetched"
-    return f"{state.note}; every file is right now" if state.note else "every file is right"
+    return f"mended: {state.note}; every file is right now" if state.note else "every file is right"
 
 
 def about_lines(entry: ModelEntry, job: JobState | None, other: DownloadProgressed | None) -> list[str]:

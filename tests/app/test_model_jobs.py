@@ -86,7 +86,7 @@ async def test_pause_resume_verify_mend_and_remove(hub: HubServer, locations: Lo
     hub.requests.clear()
     jobs.verify(remote)
     mended = await jobs.wait(REPO_ID)
-    assert job_text(mended) == f"{SHARDS[1]} has another hash than the Hub's; every file is right now"
+    assert job_text(mended) == f"mended: {SHARDS[1]} has another hash than the Hub's; every file is right now"
     assert {request.path.rsplit("/", 1)[1] for request in hub.file_requests()} == {SHARDS[1]}
     jobs.verify(remote)
     assert job_text(await jobs.wait(REPO_ID)) == "every file is right"

@@ -75,7 +75,7 @@ def test_a_check_says_what_it_found(remote: RemoteModel) -> None:
     bad = state.after(FileChecked("a", 1)).after(FileChecked("b", 1, "is missing"))
     assert bad.after(DownloadProgressed(1, 2, 9.0, 1.0, 0, 1)).note == "b is missing"
     ended = bad.after(DownloadFinished(remote.places.folder, "c", 1))
-    assert job_text(ended) == "b is missing; every file is right now"
+    assert job_text(ended) == "mended: b is missing; every file is right now"
 
 
 def test_a_predicted_speed_is_said_with_what_it_assumes() -> None:

@@ -39,6 +39,7 @@ def test_downloaded_in_two_lives_and_used_in_the_third(hub: HubServer, own_home:
     first = open_models(hub, tmp_path)
     try:
         first.send("n")
+        first.wait_for("Enter looks it up")
         first.send(f"{REPO_ID}\r")
         first.wait_for(lambda screen: f"  {REPO_ID} " in screen)
         first.send("d")

@@ -32,6 +32,7 @@ from runtime.downloads.events import DownloadProgressed
 REFRESH_S = 0.5
 LOOK_S = 1.0
 """Between two looks at what other processes download."""
+LIST_HINT, NAMING_HINT = "Enter use · Esc back", "Enter looks it up · Esc to the list"
 NAME_CELLS = 28
 """Longer names push the rest of their row to the right."""
 MADE_BY: dict[str, ModelAction] = {
@@ -87,7 +88,7 @@ class ModelsScreen(ModalScreen[ModelEntry | None]):
     def compose(self) -> ComposeResult:
         with Vertical(classes="panel-box") as box:
             box.border_title = Content("Models")
-            box.border_subtitle = Content("Enter use · Esc back")
+            box.border_subtitle = Content(LIST_HINT)
             yield Static("", id="machine", markup=False)
             yield OptionList(markup=False)
             yield Static(Content("Looking at what is here…"), markup=False, classes="empty")
@@ -299,6 +300,10 @@ class ModelsScreen(ModalScreen[ModelEntry | None]):
             self.set_focus(self.query_one(OptionList))
         else:
             self.dismiss(None)
+
+    def on_descendant_focus(self) -> None:
+        is_naming = self.query_one(Input).has_focus
+        self.query_one(".panel-box").border_subtitle = Content(NAMING_HINT if is_naming else LIST_HINT)
 
     @on(Input.Submitted)
     async def named(self, event: Input.Submitted) -> None:
