@@ -371,8 +371,7 @@ def test_defaults_are_patient() -> None:
     assert rules.read_timeout_s >= 10
 
 
-@pytest.mark.parametrize("status", [429, 503])
-@pytest.mark.parametrize("form", ["seconds", "date"])
+@pytest.mark.parametrize(("status", "form"), [(429, "seconds"), (503, "date")])
 def test_a_server_is_not_asked_again_before_the_time_it_names(pulling: Pulling, status: int, form: str) -> None:
     times: list[float] = []
     pulling.hub.on_bytes = lambda: times.append(time.monotonic())

@@ -22,6 +22,7 @@ from runtime.protocol import ChatMessage, Generate, TextProduced
 from scripts.bench_policy import everyday_chats
 from scripts.bench_warm_start import measure
 from tests.support.engine_driver import DEMO_FOLDER, EngineDriver
+from tests.support.low_memory import fix_base, limit_ram
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -196,7 +197,23 @@ def test_what_a_killed_engine_had_is_kept(tmp_path: Path) -> None:
 
 def test_hit_rate_after_a_restart(tmp_path: Path) -> None:
     """At least 0.8 of that before it, and more than from empty slots; a quarter of the experts has slots."""
-    figures = measure(options_in(tmp_path), everyday_chats()[0], seed=1)
+    figures = measure(options_in(tmp_path), everyday_chats()[0], seed=1, goes_on=False)
     print(figures)
     assert figures.warm >= 0.8 * figures.before
     assert figures.warm > figures.cold
+
+
+def test_experts_that_lie_on_the_disk_come_back_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fix_base(monkeypatch)
+    options = limit_ram(options_in(tmp_path, num_slots=48), spare_bytes=1 << 20)
+    first = EngineDriver(options)
+    assert first.engine._model is not None
+    assert not first.engine._model.experts.store.records_stay
+    answer = first.ask("story", STORY, max_tokens=12)
+    second = EngineDriver(options)
+    second.settle()
+    assert residents_of(second) == residents_of(first)
+    assert second.engine._model is not None
+    second.engine._model.experts.check_integrity()
+    then = (*first.reply_to(STORY, answer), ChatMessage("user", "And what then?"))
+    assert second.ask("then", then, max_tokens=6).generated_ids == first.ask("then", then, max_tokens=6).generated_ids
