@@ -65,7 +65,7 @@ TUNINGS = (
 """What `scripts/bench_kernels.py` sweeps at the flagship's shape."""
 
 
-class _Cut(NamedTuple):
+class Cut(NamedTuple):
     """A tuning as the kernel takes it, for one record layout."""
 
     up_rows: int
@@ -86,14 +86,14 @@ class _Cut(NamedTuple):
     """Triton's type of what a plain or FP8 record stores, None of NVFP4."""
 
 
-def _cut(layout: RecordLayout, tuning: Tuning, is_by_arrival: bool) -> _Cut:
+def cut_of(layout: RecordLayout, tuning: Tuning, is_by_arrival: bool) -> Cut:
     up_rows = down_rows = _WIDE_ROWS
     up_tile, down_tile = tile_groups(layout.hidden // NVFP4_GROUP), tile_groups(layout.intermediate // NVFP4_GROUP)
     if layout.expert_format == "nvfp4":
         up_rows = fill_warps(tuning.up_rows, up_tile, tuning.num_warps)
         down_rows = fill_warps(tuning.down_rows, down_tile, tuning.num_warps)
     pieces = triton.cdiv(layout.record_bytes, 4 * tuning.copied_words)
-    return _Cut(
+    return Cut(
         up_rows, up_tile, tuning.up_ahead, triton.cdiv(layout.intermediate, up_rows),
         down_rows, down_tile, tuning.down_ahead, triton.cdiv(layout.hidden, down_rows),
         tuning.num_copiers if is_by_arrival else 0, tuning.copied_words,
@@ -339,7 +339,7 @@ def _launch(
 ) -> Tensor:
     num_rows, device = hidden.shape[0], hidden.device
     num_routes = num_rows * num_choices
-    cut = _cut(layout, tuning, is_by_arrival=state is not None)
+    cut = cut_of(layout, tuning, is_by_arrival=state is not None)
     if out is None:
         out = torch.empty(num_rows, num_choices, layout.hidden, dtype=torch.float32, device=device)
     activated = torch.empty(num_routes, layout.intermediate, dtype=torch.float32, device=device)

@@ -11,7 +11,7 @@ from runtime.kernels.torch_ops.experts import ExpertCompute as Twin
 from runtime.kernels.torch_ops.slots import SlotState
 from runtime.kernels.triton_ops import experts, workspace
 from runtime.kernels.triton_ops.arrivals import COUNTER_STRIDE
-from runtime.kernels.triton_ops.experts import Tuning, expert_rows, expert_rows_by_arrival
+from runtime.kernels.triton_ops.experts import Tuning, cut_of, expert_rows, expert_rows_by_arrival
 from runtime.record import RecordLayout
 from tests.support.random_experts import make_experts
 
@@ -153,6 +153,20 @@ def test_tuning_leaves_the_bits_alone(tuning: Tuning, device: torch.device) -> N
     slots = torch.tensor([[1]], device=device)
     expected = expert_rows(layout, pool, slots, rows, tuning=COARSE)
     assert torch.equal(expert_rows(layout, pool, slots, rows, tuning=tuning), expected)
+
+
+@pytest.mark.parametrize("words", [4, 256, 2048, 1 << 20])
+@pytest.mark.parametrize(
+    ("fmt", "hidden", "intermediate"), [("nvfp4", 2560, 640), ("nvfp4", 208, 48), ("bf16", 48, 16)]
+)
+def test_what_comes_first_is_all_that_gate_and_up_need(fmt: str, hidden: int, intermediate: int, words: int) -> None:
+    layout = RecordLayout.build(hidden, intermediate, fmt)
+    cut = cut_of(layout, Tuning(copied_words=words), is_by_arrival=True)
+    # The last piece, then from the first on.
+    end_of_first_part = (cut.up_pieces - 1) * 4 * words
+    assert cut.up_pieces == cut.pieces or end_of_first_part >= layout.down_offset
+    assert (cut.pieces - 1) * 4 * words <= layout.global_scale_offset
+    assert cut.pieces * 4 * words >= layout.record_bytes
 
 
 def test_more_routes_than_there_are_kept_counters(device: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
