@@ -33,7 +33,7 @@ class Figures:
     """Hit rates of one chat."""
 
     before: float
-    no_restart: float | None
+    no_restart: float
     warm: float
     cold: float
 
@@ -63,8 +63,8 @@ class Chat:
         self._history = (*self._history, ChatMessage("user", self._turns[turn]), said)
 
 
-def measure(options: EngineOptions, turns: Sequence[str], seed: int, goes_on: bool = True) -> Figures:
-    """The figures of one chat, that of no restart if it `goes_on`. `options.cache_dir` must be an empty folder."""
+def measure(options: EngineOptions, turns: Sequence[str], seed: int) -> Figures:
+    """All four figures of one chat. `options.cache_dir` must be an empty folder."""
     chat, last = Chat(turns, seed), len(turns) - 1
     with EngineClient(options) as client:
         loaded = client.load()
@@ -74,7 +74,7 @@ def measure(options: EngineOptions, turns: Sequence[str], seed: int, goes_on: bo
         assert before is not None
     warm = _first_tokens(options, chat, last)
     cold = _first_tokens(replace(options, cache_dir=None), chat, last)
-    return Figures(before, _going_on(options, turns, seed) if goes_on else None, warm, cold)
+    return Figures(before, _going_on(options, turns, seed), warm, cold)
 
 
 def _first_tokens(options: EngineOptions, chat: Chat, turn: int) -> float:
