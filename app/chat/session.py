@@ -22,19 +22,19 @@ from app.chat.events import (
     TurnEvents,
     UserMessageStored,
 )
+from app.chat.open_chat import OpenChat
 from app.chat.opening import OpeningReader
 from app.chat.recording import store_answer, store_results
 from app.chat.side_calls import SideCalls
 from app.chat.side_jobs import SideJobs
 from app.chat.tool_rounds import Shorten, ToolRounds
-from app.chat.transcript import Transcript
 from app.chat.turn import Turn
 from app.chat.turn_progress import TurnProgress
 from app.documents.reading_plan import ReadingChoice, ReadingPlan
 from app.engine import Engine
 from app.errors import HotslotError, TurnInProgressError
 from app.locations import DEMO_MODEL, asset_path
-from app.messages import Attachment, Conversation, Message, new_id
+from app.messages import Attachment, Message, new_id
 from app.sanitize import clean, clean_line
 from app.settings import Settings
 from app.store.conversations import Store
@@ -43,7 +43,7 @@ from runtime.errors import RequestError
 from runtime.protocol import ChatMessage, CountTokens, EngineStats, Generate, Loaded, ToolSchema
 
 
-class ChatSession:
+class ChatSession(OpenChat):
     """Sends messages and yields what happens. One turn at a time; every turn ends in exactly one `TurnEnded`.
 
     The user's message is stored before the engine is asked. A turn that is cancelled, fails or is abandoned (its
@@ -60,6 +60,7 @@ class ChatSession:
         names_chats: bool = False,
         toolbox: ToolBox | None = None,
     ) -> None:
+        super().__init__(store)
         self.engine = engine
         self.settings = settings
         self.model_path = model_path
@@ -72,7 +73,6 @@ class ChatSession:
         self.stats: EngineStats | None = None
         """The engine's last figures; None before its first start."""
         self._names_chats = names_chats
-        self._transcript = Transcript(store)
         self._starter = EngineStarter(engine)
         self.side_calls = SideCalls(engine)
         self.opening = OpeningReader(engine)
@@ -91,22 +91,7 @@ class ChatSession:
         if conversation_id is not None:
             self._transcript.open_blocking(conversation_id)
 
-    # ---- the conversation
-
-    @property
-    def messages(self) -> tuple[Message, ...]:
-        """The current branch, first message first."""
-        return self._transcript.messages
-
-    @property
-    def conversation(self) -> Conversation | None:
-        """None until the first message."""
-        return self._transcript.conversation
-
-    @property
-    def documents(self) -> tuple[Attachment, ...]:
-        """Those of the current branch, the oldest first: what citations name and `search_document` searches."""
-        return tuple(document for message in self.messages for document in message.attachments)
+    # ---- the engine
 
     @property
     def loaded(self) -> Loaded | None:
@@ -117,37 +102,6 @@ class ChatSession:
     def is_busy(self) -> bool:
         """A turn or a start of the engine is running."""
         return self._is_busy
-
-    def new(self) -> None:
-        """Leave this conversation; the next message begins another. Raises TurnInProgressError."""
-        self._refuse_if_answering()
-        self._transcript.clear()
-
-    async def open(self, conversation_id: str) -> None:
-        """Go on with a stored conversation. Raises StoreError, or TurnInProgressError."""
-        self._refuse_if_answering()
-        await self._transcript.open(conversation_id)
-
-    async def rename(self, title: str) -> None:
-        """Name the open conversation. Raises StoreError."""
-        await self._transcript.rename(clean_line(title))
-
-    def siblings(self, message_id: str) -> tuple[str, ...]:
-        """Ids of all versions of this message (edits, or answers to one message), itself included, oldest first."""
-        return self._transcript.siblings(message_id)
-
-    async def show_sibling(self, message_id: str) -> None:
-        """See the branch through this version of a message. Raises StoreError, or TurnInProgressError."""
-        self._refuse_if_answering()
-        await self._transcript.show_branch_of(message_id)
-
-    async def fork(self, message_id: str) -> None:
-        """Go on in a new conversation that begins with all up to this message.
-
-        Raises StoreError, or TurnInProgressError.
-        """
-        self._refuse_if_answering()
-        await self._transcript.fork(message_id)
 
     def apply_settings(self, settings: Settings) -> None:
         """Use these from the next message on; what concerns loading restarts the engine then."""
@@ -433,12 +387,6 @@ class ChatSession:
     def _read_opening(self) -> None:
         if self._starter.loaded is not None:
             self.opening.start(self._starter.loaded, self._request_of(()))
-
-    def _message(self, message_id: str) -> Message:
-        for message in self.messages:
-            if message.id == message_id:
-                return message
-        raise RequestError("This message is not part of what is shown; open its branch first.")
 
     def _last_events(self, progress: TurnProgress) -> list[TurnEvent]:
         if progress.answer.stats is not None:
