@@ -1,13 +1,15 @@
 """`hotslot models pull` and `verify`: run a download and show how it goes."""
 
 import argparse
+from collections.abc import Iterator
 from threading import Event
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from app.commands.context import CommandContext
 from app.console import format_bytes
 from app.figures import seconds_text
 from app.library import RemoteModel, describe_model, require_remote
+from app.model_jobs import mend
 from app.model_words import event_text
 from runtime.downloads.events import (
     DownloadEvent,
@@ -17,11 +19,8 @@ from runtime.downloads.events import (
     FileRetried,
     RepositoryListed,
 )
-from runtime.downloads.verify import discard_bad_file, verify_model
+from runtime.downloads.verify import verify_model
 from runtime.errors import DownloadError
-
-if TYPE_CHECKING:
-    from runtime.downloads.download import Download
 
 _REMARK_SHARE = 10
 """Where no line can be rewritten, progress is said every so many percent."""
@@ -30,7 +29,8 @@ _REMARK_SHARE = 10
 def run_pull(context: CommandContext, arguments: argparse.Namespace) -> int:
     context.tell_settings_notice()
     remote = require_remote(arguments.name, context.locations)
-    finished = fetch(context, remote, remote.revision if arguments.revision is None else arguments.revision)
+    revision = remote.revision if arguments.revision is None else arguments.revision
+    finished = _fetch(context, remote, _download(remote, revision))
     model = describe_model(remote.name, finished.folder)
     if model.problem:
         context.console.notice(f"{remote.name} is complete but can't be used: {model.problem}")
@@ -47,11 +47,7 @@ def run_verify(context: CommandContext, arguments: argparse.Namespace) -> int:
     bad = _find_bad(context, remote)
     repaired = bool(bad) and not arguments.no_fetch
     if repaired:
-        manifest = remote.places.finished_manifest()
-        assert manifest is not None
-        for file in bad:
-            discard_bad_file(remote.places, file.name)
-        fetch(context, remote, manifest.commit)
+        _fetch(context, remote, _mend(remote, bad))
     if arguments.json:
         context.console.print_json(
             {
@@ -69,22 +65,29 @@ def run_verify(context: CommandContext, arguments: argparse.Namespace) -> int:
     return 1 if bad and not repaired else 0
 
 
-def fetch(context: CommandContext, remote: RemoteModel, revision: str) -> DownloadFinished:
-    """Download to the end. Raises DownloadError; an interrupt stops it and keeps what is there."""
+def _fetch(context: CommandContext, remote: RemoteModel, events: Iterator[DownloadEvent]) -> DownloadFinished:
+    """Show a download to its end. Raises DownloadError; an interrupt stops it and keeps what is there."""
     shown = _Shown(context)
-    for event in _download(remote, revision).run(Event()):
+    for event in events:
         shown.show(event)
         if isinstance(event, DownloadFinished):
             return event
     raise DownloadError(f"{remote.places.repo_id}: the download was stopped; pull again to go on")
 
 
-def _download(remote: RemoteModel, revision: str) -> "Download":
+def _download(remote: RemoteModel, revision: str) -> Iterator[DownloadEvent]:
     # Brings the HTTP client, which the other commands need not wait for.
     from runtime.downloads.download import Download
     from runtime.downloads.hub import HubAccess
 
-    return Download(remote.places, HubAccess.from_environment(), revision)
+    return Download(remote.places, HubAccess.from_environment(), revision).run(Event())
+
+
+def _mend(remote: RemoteModel, bad: list[FileChecked]) -> Iterator[DownloadEvent]:
+    # Brings the HTTP client, too.
+    from runtime.downloads.hub import HubAccess
+
+    return mend(remote, bad, HubAccess.from_environment(), Event())
 
 
 class _Shown:
