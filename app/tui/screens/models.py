@@ -35,6 +35,7 @@ LOOK_S = 1.0
 LIST_HINT, NAMING_HINT = "Enter use · Esc back", "Enter looks it up · Esc to the list"
 NAME_CELLS = 28
 """Longer names push the rest of their row to the right."""
+WIDE_CELLS = 60
 MADE_BY: dict[str, ModelAction] = {
     "pull_model": "pull",
     "pause_model": "pause",
@@ -190,7 +191,8 @@ class ModelsScreen(ModalScreen[ModelEntry | None]):
     def _row(self, entry: ModelEntry) -> Content:
         mark = "● " if entry.is_at(self._owner.model_path) else "  "
         name, fit = shown(entry.name, "bold"), fit_word(entry.fit)
-        gap = " " * max(1, NAME_CELLS - name.cell_length)
+        # Columns where there is room for them.
+        gap = " " * max(1, NAME_CELLS - name.cell_length) if self.size.width >= WIDE_CELLS else "  "
         job, other = self._job(entry), self._elsewhere.get(entry.key)
         if job is not None and (job.is_running or job.phase in ("paused", "failed")) and entry.state != "complete":
             what = _bar(job.done_bytes / max(1, job.total_bytes), job_word(job), job.phase == "failed")

@@ -332,3 +332,11 @@ async def test_the_list_works_at_every_size(make_app: MakeApp, size: tuple[int, 
         await until_open(pilot, TextScreen)
         await pilot.press("escape", "escape")
         await until(pilot, lambda: app.screen is app.chat, "not closed")
+
+
+async def test_a_narrow_screen_has_rows_too(make_app: MakeApp) -> None:
+    app = make_app()
+    async with app.run_test(size=(40, 14)) as pilot:
+        screen = await open_models(pilot)
+        assert screen.query_one(OptionList).size.height >= 6
+        await until_shown(pilot, "I Details")
