@@ -25,6 +25,7 @@ from pathlib import Path
 # Run as a file, Python looks for imports beside it, not in the repository.
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+import psutil
 import torch
 from safetensors.torch import load_file
 
@@ -48,6 +49,8 @@ class Run:
     """Decode of the same tokens over one store."""
 
     seconds: float
+    cpu_seconds: float
+    """Of the engine process: other programs don't lengthen it."""
     logits: torch.Tensor
     stats: EngineStats
     disk_bytes: int
@@ -93,16 +96,23 @@ def decode(client: EngineClient, tokens: tuple[int, ...], logits_path: Path) -> 
     # The first tokens fill slots and cache, as the first answer of a chat does.
     client.score(Score("first", token_ids=tokens[: len(tokens) // 2], by_decode=True))
     before, stats_before = disk_bytes_of(client.process_id), client.stats()
+    cpu_before = cpu_seconds_of(client.process_id)
     scored = client.score(Score("timed", token_ids=tokens, by_decode=True, logits_path=str(logits_path)))
     stats = client.stats()
     return Run(
         scored.seconds,
+        cpu_seconds_of(client.process_id) - cpu_before,
         load_file(logits_path)["logits"],
         stats,
         disk_bytes_of(client.process_id) - before,
         stats.num_disk_bytes - stats_before.num_disk_bytes,
         peak_bytes_of(client.process_id),
     )
+
+
+def cpu_seconds_of(process_id: int) -> float:
+    times = psutil.Process(process_id).cpu_times()
+    return float(times.user + times.system)
 
 
 def record_file_rate(cache_dir: Path, record_bytes: int) -> float:
@@ -151,6 +161,8 @@ def report(
     return {
         "ms_per_token": mapped_ms,
         "ms_per_token_all_in_memory": in_memory_ms,
+        "cpu_ms_per_token": 1e3 * statistics.median(run.cpu_seconds for run in mapped) / num_tokens,
+        "cpu_ms_per_token_all_in_memory": 1e3 * statistics.median(run.cpu_seconds for run in pinned) / num_tokens,
         "disk_bytes_per_token": disk_bytes,
         "disk_bytes_verified": last.disk_bytes >= LEAST_COUNTED * last.asked_bytes,
         "disk_rate": disk_rate,
