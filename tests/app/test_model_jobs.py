@@ -17,6 +17,8 @@ from app.model_jobs import JobState, ModelJobs
 from app.model_shelf import ModelEntry, ShelfKeeper, possible_actions, refuse_impossible
 from app.model_words import job_text
 from app.settings import Settings
+from runtime.checkpoint.files import CheckpointFiles
+from runtime.checkpoint.record_place import RecordPlace
 from runtime.downloads.hub import HubAccess
 from tests.support.hub_server import COMMIT, Fault, HubServer, Repository, running_hub
 from tests.support.small_repository import REPO_ID, SHARDS, small_model
@@ -91,7 +93,11 @@ async def test_pause_resume_verify_mend_and_remove(hub: HubServer, locations: Lo
     jobs.verify(remote)
     assert job_text(await jobs.wait(REPO_ID)) == "every file is right"
 
+    made = RecordPlace.of(locations.cache_dir, CheckpointFiles(remote.places.folder, {}, {}, (), 0)).path
+    made.parent.mkdir(parents=True)
+    made.write_bytes(b"records")
     assert await jobs.remove(remote) > total_bytes - 1
+    assert not made.exists()
     assert entry_of(locations).state == "absent"
     assert jobs.states == {}
     await jobs.close()
