@@ -2,7 +2,8 @@
 
 Drives the real app in a pseudo-terminal. `--engine scripted` plays a text at `--rate` tokens per second, so that the
 screen alone is measured; `--engine local` runs the engine on `--model`. A key's latency is the time from writing it
-into the terminal until the bytes with its character come back. `first_answer_s` counts from the command.
+into the terminal until the bytes with its character come back. `first_answer_s` counts from the command,
+`first_token_s` from sending the message.
 """
 
 import argparse
@@ -141,16 +142,31 @@ def measure(kind: str, arguments: argparse.Namespace) -> dict[str, object]:
         try:
             terminal.wait_for("Write a message", 30)
             painted_s = time.monotonic() - started
+            if arguments.idle:
+                terminal.wait_for("tok/s", 120)
+                wait_idle(terminal, arguments.idle)
+            sent = time.monotonic()
             terminal.paste(QUESTIONS[kind])
             terminal.wait_for("answering|reasoning", 120)
-            answering_s = time.monotonic() - started
+            answering_s, first_token_s = time.monotonic() - started, time.monotonic() - sent
             figures = stream(terminal, arguments.seconds)
-            starts = {"first_paint_s": round(painted_s, 2), "first_answer_s": round(answering_s, 2)}
+            starts = {
+                "first_paint_s": round(painted_s, 2),
+                "first_answer_s": round(answering_s, 2),
+                "first_token_s": round(first_token_s, 2),
+            }
             return {"kind": kind, **starts, **figures}
         finally:
             terminal.process.kill()
             terminal.process.wait()
             os.close(terminal.fd)
+
+
+def wait_idle(terminal: Terminal, seconds: float) -> None:
+    """Type nothing, as a user who thinks what to say."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        terminal.feed(terminal.read(0.1))
 
 
 def stream(terminal: Terminal, seconds: float) -> dict[str, object]:
@@ -210,6 +226,7 @@ def main() -> int:
     parser.add_argument("--rate", type=float, default=40.0, help="tokens per second of the scripted engine")
     parser.add_argument("--tokens", type=int, default=800, help="length of the scripted prose")
     parser.add_argument("--seconds", type=float, default=15.0, help="longest time to measure")
+    parser.add_argument("--idle", type=float, default=0.0, help="seconds between the loaded model and the message")
     parser.add_argument("--columns", type=int, default=120)
     parser.add_argument("--rows", type=int, default=40)
     parser.add_argument("--kind", choices=tuple(QUESTIONS), action="append")
