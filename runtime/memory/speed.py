@@ -48,8 +48,8 @@ class UnitCosts:
 
 
 CPU_UNITS = UnitCosts(
-    linear_attention=265, sparse_attention=230, full_attention=150, hyper_block=80, plain_block=30, moe=145, ngram=285,
-    step=450,
+    linear_attention=235, sparse_attention=205, full_attention=135, hyper_block=70, plain_block=26, moe=130, ngram=250,
+    step=400,
 )  # fmt: skip
 CUDA_UNITS = UnitCosts(
     linear_attention=24, sparse_attention=46, full_attention=34, hyper_block=11, plain_block=5, moe=38, ngram=30,
