@@ -58,6 +58,9 @@ TUNINGS = (
     Tuning(down_ahead=1, most_registers=64),
     Tuning(up_ahead=2),
     Tuning(up_rows=16),
+    Tuning(up_rows=16, up_ahead=2),
+    Tuning(up_rows=16, down_rows=64),
+    Tuning(up_rows=16, down_ahead=2),
     Tuning(down_rows=16, most_registers=64),
     Tuning(8, 16, 64, num_copiers=16, copied_words=4096, most_registers=64),
     Tuning(2, 8, 32, num_copiers=64, copied_words=1024, most_registers=96),
@@ -154,15 +157,15 @@ def _activate(record_ptr, x_ptr, block, LAYOUT: tl.constexpr, CUT: tl.constexpr)
         codes_ptr = (record_ptr + LAYOUT.gate_up_offset).to(tl.pointer_type(tl.int64)) + first
         scales_ptr = (record_ptr + LAYOUT.gate_up_scale_offset).to(tl.pointer_type(tl.int8)) + first
         global_ptr = (record_ptr + LAYOUT.global_scale_offset).to(tl.pointer_type(tl.float32))
-        # Gate and up rows of a unit lie side by side in the tile, far apart in the record.
-        units = tl.arange(0, 2 * ROWS) // 2
-        rows = units.to(tl.int64) + tl.arange(0, 2 * ROWS) % 2 * LAYOUT.intermediate
+        # Gate rows, then up rows, far apart in the record: a lane's rows differ by constants.
+        units = tl.arange(0, 2 * ROWS) % ROWS
+        rows = units.to(tl.int64) + tl.arange(0, 2 * ROWS) // ROWS * LAYOUT.intermediate
         is_row = _true_rows(block * ROWS + units, LAYOUT.intermediate, ROWS)
         tiles = load_first_tiles(codes_ptr, scales_ptr, rows, is_row, CUT.up_ahead, NUM_GROUPS, CUT.up_tile)
         sums = sum_tiles(
             tiles, codes_ptr, scales_ptr, x_ptr, rows, is_row, CUT.up_ahead, NUM_GROUPS, 2 * ROWS, CUT.up_tile
         )
-        gate, up = tl.split(tl.reshape(sums, [ROWS, 2]))
+        gate, up = tl.split(tl.permute(tl.reshape(sums, [2, ROWS]), (1, 0)))
         gate, up = gate * (tl.load(global_ptr) * LOWERED), up * (tl.load(global_ptr + 1) * LOWERED)
     else:
         matrix_ptr, scales_ptr = record_ptr + LAYOUT.gate_up_offset, record_ptr + LAYOUT.gate_up_scale_offset
