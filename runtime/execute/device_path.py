@@ -73,6 +73,8 @@ def build_device_path(
     # Loading ran on the default stream, which the compute stream does not wait for.
     if is_cuda:
         torch.cuda.synchronize(placement.device)
+    if streams is not None:
+        experts.copy_beside(streams.copy_lane())
     if budget.is_ngram_table_mapped:
         decoder.keep_ngram_rows(budget.max_sequences)
     # A graph can't ask the host for records that are on the disk.

@@ -45,6 +45,7 @@ class DecodeStreams:
         self.device = device
         self._compute = SideStream(device)
         self._sides: dict[BranchName, SideStream] = {name: SideStream(device) for name in ("shared",)}
+        self._copies = SideStream(device)
 
     @property
     def compute(self) -> torch.cuda.Stream:
@@ -55,16 +56,56 @@ class DecodeStreams:
         """The stream of a branch."""
         return self._sides[branch].stream
 
+    def copy_lane(self) -> "PrefillCopies":
+        """Prefill's copies, beside the compute stream."""
+        return PrefillCopies(self._copies.stream, self.device)
+
+    def _all(self) -> list[SideStream]:
+        return [self._compute, *self._sides.values(), self._copies]
+
     def check_integrity(self) -> None:
         """Raise AssertionError if two of the streams are one."""
-        handles = [stream.stream.cuda_stream for stream in (self._compute, *self._sides.values())]
+        handles = [stream.stream.cuda_stream for stream in self._all()]
         if len(set(handles)) != len(handles) or 0 in handles:
             raise AssertionError(f"streams alias: {handles}")
 
     def close(self) -> None:
         """Give the streams back."""
-        for stream in (self._compute, *self._sides.values()):
+        for stream in self._all():
             stream.close()
+
+
+class PrefillCopies:
+    """Implements `CopyLane`: to be used on the compute stream, on which all products run."""
+
+    def __init__(self, stream: torch.cuda.Stream, device: torch.device) -> None:
+        self._stream, self._device = stream, device
+        self._copied: list[torch.cuda.Event | None] = [None, None]
+        self._computed: list[torch.cuda.Event | None] = [None, None]
+
+    @contextmanager
+    def copying(self, half: int) -> Iterator[None]:
+        computed = self._computed[half]
+        if computed is not None:
+            # The copies wait for the products of what this half held before.
+            self._stream.wait_event(computed)
+        with torch.cuda.stream(self._stream):
+            yield
+            event = self._copied[half] = torch.cuda.Event()
+            event.record(self._stream)
+
+    def wait(self, half: int) -> None:
+        copied = self._copied[half]
+        assert copied is not None, "nothing was copied into this half"
+        # The products wait for the records they read.
+        torch.cuda.current_stream(self._device).wait_event(copied)
+
+    def computed(self, half: int) -> None:
+        event = self._computed[half] = torch.cuda.Event()
+        event.record(torch.cuda.current_stream(self._device))
+
+    def drain(self) -> None:
+        self._stream.synchronize()
 
 
 class StreamBranches:

@@ -16,7 +16,7 @@ from runtime.experts.device_slots import DeviceSlots
 from runtime.experts.routed import RoutingRecorder
 from runtime.experts.row_groups import RowGroups
 from runtime.experts.store import ExpertStore, PinnedStore
-from runtime.experts.streamed import GroupCompute, StreamedExperts
+from runtime.experts.streamed import CopyLane, GroupCompute, StreamedExperts
 from runtime.kernels.ops import Ops
 from runtime.kernels.torch_ops.experts import ExpertCompute
 from runtime.record import RecordLayout
@@ -45,6 +45,7 @@ class DeviceExperts:
         self.routing: RoutingBuffers | None = None
         self._ops, self._num_choices = ops, num_choices
         self._device = device
+        self._lane: CopyLane | None = None
         self._num_from_disk = 0
         """In the step that runs."""
         self._slot_bytes = max(layout.record_bytes for layout in store.layouts)
@@ -62,7 +63,12 @@ class DeviceExperts:
         num_slots = self.cache.num_slots + self.cache.num_ring_slots
         self.pool = torch.zeros(num_slots, self._slot_bytes, dtype=torch.uint8, device=self._device)
         self._pools = [self.pool[:, : layout.record_bytes] for layout in self.store.layouts]
-        self._streamed = StreamedExperts(self.store, self.cache, self._pools, self._computes)
+        self._streamed = StreamedExperts(self.store, self.cache, self._pools, self._computes, self._lane)
+
+    def copy_beside(self, lane: CopyLane) -> None:
+        """Prefill's copies run on `lane` from now on."""
+        self._lane = lane
+        self._streamed = StreamedExperts(self.store, self.cache, self._pools, self._computes, lane)
 
     def fewer_slots(self) -> int:
         """How many to keep where memory ran out: nine in ten, and no less than decode needs."""
@@ -74,10 +80,16 @@ class DeviceExperts:
         # Tensors made in inference mode could not be changed outside of it.
         with torch.inference_mode(False):
             self.cache = self.cache.resized(num_slots)
+            if self._lane is not None:
+                self._lane.drain()
             # The old memory goes first: there may not be room for both.
             self.pool, self._pools = torch.empty(0, dtype=torch.uint8), []
             del self._streamed
             self._allocate()
+            if self._lane is not None:
+                # The new ring is cleared before it is filled.
+                self._lane.computed(0)
+                self._lane.computed(1)
         if self.recorder is not None:
             self.recorder.clear()
 

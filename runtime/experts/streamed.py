@@ -3,6 +3,7 @@ others stream through the ring. Nothing is evicted, and nothing counts as use.
 """
 
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from typing import Protocol, TypeVar
 
 import numpy as np
@@ -14,6 +15,8 @@ from runtime.experts.slot_cache import EMPTY
 from runtime.experts.store import ExpertStore
 
 Item = TypeVar("Item")
+Group = tuple[list[int], list[int]]
+"""Positions in a layer's list of routed experts, and the slots in which these lie."""
 
 
 class GroupCompute(Protocol):
@@ -33,13 +36,43 @@ class PlacesExperts(Protocol):
     def slots_of(self, layer: int, experts: NDArray[np.int64]) -> NDArray[np.int64]: ...
 
 
+class CopyLane(Protocol):
+    """Copies beside the present stream: one half of the ring is filled while the other is computed."""
+
+    def copying(self, half: int) -> AbstractContextManager[None]:
+        """Copies launched inside fill this half, once what it held has been computed."""
+        ...
+
+    def wait(self, half: int) -> None:
+        """What is launched next finds this half filled."""
+        ...
+
+    def computed(self, half: int) -> None:
+        """All that reads this half has been launched."""
+        ...
+
+    def drain(self) -> None:
+        """Return when no copy is under way."""
+        ...
+
+
 class StreamedExperts:
-    """Over the pool of slots and ring that `cache` describes; `pools` holds what each layer sees of it."""
+    """Over the pool of slots and ring that `cache` describes; `pools` holds what each layer sees of it.
+
+    Without `lane` copies and products take turns.
+    """
 
     def __init__(
-        self, store: ExpertStore, cache: PlacesExperts, pools: Sequence[Tensor], computes: Sequence[GroupCompute]
+        self,
+        store: ExpertStore,
+        cache: PlacesExperts,
+        pools: Sequence[Tensor],
+        computes: Sequence[GroupCompute],
+        lane: CopyLane | None = None,
     ) -> None:
         self._store, self._cache, self._pools, self._computes = store, cache, pools, computes
+        # A record that does not stay may be gone before a copy beside the stream has read it.
+        self._lane = lane if store.records_stay and len(cache.ring) > 1 else None
 
     def run(self, layer: int, hidden: Tensor, expert_ids: Tensor) -> tuple[Tensor, list[int]]:
         """fp32 [N, k, hidden] of every route, unweighted, and the distinct experts, most routed first."""
@@ -70,8 +103,8 @@ class StreamedExperts:
             for layer, expert, slot in group:
                 self.copy(layer, expert, slot)
 
-    def _groups(self, layer: int, experts: list[int]) -> Iterator[tuple[list[int], list[int]]]:
-        """(positions in `experts`, their slots), each group ready to be computed before the next is asked for."""
+    def _groups(self, layer: int, experts: list[int]) -> Iterator[Group]:
+        """Groups, each ready to be computed before the next is asked for."""
         slots = self._slots(layer, experts)
         missing = [expert for expert, slot in zip(experts, slots, strict=True) if slot == EMPTY]
         ring = list(self._cache.ring)
@@ -80,16 +113,48 @@ class StreamedExperts:
             self.copy_all(layer, group)
         slots = [placed.get(expert, slot) for expert, slot in zip(experts, slots, strict=True)]
         resident = [i for i, slot in enumerate(slots) if slot != EMPTY]
-        streamed = _groups_of([i for i, slot in enumerate(slots) if slot == EMPTY], len(ring))
-        self._announce(layer, experts, streamed[:1])
+        streamed = [i for i, slot in enumerate(slots) if slot == EMPTY]
+        groups = self._in_turn if self._lane is None else self._ahead
+        stream = groups(layer, experts, streamed)
+        # The first group is asked for, or under way, while the residents are computed.
+        next(stream)
         if resident:
             yield resident, [slots[i] for i in resident]
-        for number, positions in enumerate(streamed):
+        yield from stream
+
+    def _in_turn(self, layer: int, experts: list[int], streamed: list[int]) -> Iterator[Group]:
+        """The groups that go through the ring, each copied before it is computed; an empty one first."""
+        ring = list(self._cache.ring)
+        groups = _groups_of(streamed, len(ring))
+        self._announce(layer, experts, groups[:1])
+        yield [], []
+        for number, positions in enumerate(groups):
             for i, slot in zip(positions, ring, strict=False):
                 self.copy(layer, experts[i], slot)
             # Read from the disk while this group is computed.
-            self._announce(layer, experts, streamed[number + 1 : number + 2])
+            self._announce(layer, experts, groups[number + 1 : number + 2])
             yield positions, ring[: len(positions)]
+
+    def _ahead(self, layer: int, experts: list[int], streamed: list[int]) -> Iterator[Group]:
+        """The same, each copied into one half of the ring while the one before it is computed in the other."""
+        lane, ring = self._lane, list(self._cache.ring)
+        assert lane is not None
+        size = len(ring) // 2
+        halves, groups = (ring[:size], ring[size : 2 * size]), _groups_of(streamed, size)
+
+        def begin(number: int) -> None:
+            if number < len(groups):
+                with lane.copying(number % 2):
+                    for i, slot in zip(groups[number], halves[number % 2], strict=False):
+                        self.copy(layer, experts[i], slot)
+
+        begin(0)
+        yield [], []
+        for number, positions in enumerate(groups):
+            begin(number + 1)
+            lane.wait(number % 2)
+            yield positions, halves[number % 2][: len(positions)]
+            lane.computed(number % 2)
 
     def _announce(self, layer: int, experts: list[int], groups: list[list[int]]) -> None:
         for positions in groups:
