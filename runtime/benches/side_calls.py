@@ -267,7 +267,10 @@ def figures(alone: list[Phase], beside: Phase, share: float) -> dict[str, Any]:
     step_alone_s = sum(phase.decode_seconds for phase in alone) / sum(phase.num_chat_tokens for phase in alone)
     latencies = [answer.ended_s - answer.sent_s for answer in beside.side_calls]
     chunks = [step for step in beside.steps if not step.is_decode]
-    shown = [(step.shown_share, step.seconds) for step in beside.steps if step.shown_share is not None]
+    # Looked at after a chunk, the last seconds would be those of the chunk.
+    shown = [
+        (step.shown_share, step.seconds) for step in beside.steps if step.is_decode and step.shown_share is not None
+    ]
     num_tokens = beside.num_chat_tokens
     return {
         "chat_alone_tok_s": [_rounded(phase.num_chat_tokens / phase.decode_seconds) for phase in alone],
