@@ -65,8 +65,8 @@ class DeviceExperts:
         self._pools = [self.pool[:, : layout.record_bytes] for layout in self.store.layouts]
         self._streamed = StreamedExperts(self.store, self.cache, self._pools, self._computes, self._lane)
 
-    def copy_beside(self, lane: CopyLane) -> None:
-        """Prefill's copies run on `lane` from now on."""
+    def copy_beside(self, lane: CopyLane | None) -> None:
+        """Prefill's copies run on `lane` from now on; None: between the products."""
         self._lane = lane
         self._streamed = StreamedExperts(self.store, self.cache, self._pools, self._computes, lane)
 

@@ -5,9 +5,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
+from runtime.experts.device_routed import DeviceExperts
 from runtime.kernels.torch_ops import attention
 from tests.support import prefill_checks
+from tests.support.demo_scores import logits_of
 from tests.support.engine_driver import EngineDriver
 from tests.support.random_engine import FULL, random_engine
 
@@ -28,6 +31,19 @@ def on_cpu() -> Iterator[EngineDriver]:
 @pytest.mark.parametrize("num_tokens", [1, 2, 63, 64, 65, 127, 1000, 4097, 8192])
 def test_every_length_is_the_cpus(on_cuda: EngineDriver, on_cpu: EngineDriver, num_tokens: int, tmp_path: Path) -> None:
     print(json.dumps(prefill_checks.check_length(on_cuda, on_cpu, num_tokens, tmp_path)))
+
+
+def test_copies_beside_the_products_change_no_bit(on_cuda: EngineDriver, tmp_path: Path) -> None:
+    """2,500 tokens three times with them and once without; most experts go through the ring."""
+    experts = on_cuda.engine.model.experts
+    assert isinstance(experts, DeviceExperts)
+    lane, found = experts._lane, []
+    assert lane is not None
+    ids = prefill_checks.token_ids(2500, on_cuda.engine.model.spec.vocab_size)
+    for number, present in enumerate((lane, None, lane, lane)):
+        experts.copy_beside(present)
+        found.append(logits_of(on_cuda, ids, tmp_path / f"{number}.safetensors", by_decode=False))
+    assert all(torch.equal(logits, found[1]) for logits in found)
 
 
 @pytest.mark.parametrize("num_tokens", [1000, 8192])
