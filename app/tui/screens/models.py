@@ -110,7 +110,7 @@ class ModelsScreen(ModalScreen[ModelEntry | None]):
     # ---- looking
 
     def _look_again(self) -> None:
-        self.run_worker(self._look(), group="look", exclusive=True)
+        self.run_worker(self._look, group="look", exclusive=True)
 
     async def _look(self) -> None:
         keeper, typed = self._owner.shelf_keeper(), tuple(self._typed)
@@ -266,6 +266,8 @@ class ModelsScreen(ModalScreen[ModelEntry | None]):
         except HotslotError as error:
             self.notify(shown(str(error)).plain, severity="error", markup=False)
         self._tick()
+        # The disk may have more room than when it was looked at last.
+        self._look_again()
 
     def action_model_details(self) -> None:
         if (entry := self._chosen) is not None:
