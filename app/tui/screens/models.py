@@ -110,7 +110,8 @@ class ModelsScreen(ModalScreen[ModelEntry | None]):
     # ---- looking
 
     def _look_again(self) -> None:
-        self.run_worker(self._look, group="look", exclusive=True)
+        # Not a coroutine: one that is replaced before it began would never be awaited.
+        self.run_worker(self._look, group="look", exclusive=True)  # type: ignore[arg-type]
 
     async def _look(self) -> None:
         keeper, typed = self._owner.shelf_keeper(), tuple(self._typed)
