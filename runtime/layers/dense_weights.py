@@ -22,6 +22,9 @@ _PIECE_VALUES = 2 << 20
 _PIECES_AHEAD = 8
 """Of a tensor that is copied, what the system reads ahead: the disk never waits."""
 
+_PIECES_HELD = 32
+"""Of a large tensor's file pages, what the process holds at most beside the copy."""
+
 
 class DenseWeights:
     """Reads dense tensors for the layers; `num_bytes` is what they hold afterwards, told to `on_kept` as it grows.
@@ -119,6 +122,8 @@ class DenseWeights:
             self.source.announce(entry, begin, min(entry.end, end))
             target.copy_(source)
             refuse_not_finite(target, entry)
+            if number % _PIECES_HELD == _PIECES_HELD - 1:
+                self.source.release_pages()
         return values
 
     def _dequantise(self, matrix: Matrix, dtype: torch.dtype) -> Tensor:
