@@ -183,7 +183,6 @@ def test_the_host_works_while_the_device_does(tmp_path: Path) -> None:
     print(json.dumps(found))
     assert found["ahead"]["share"] >= 0.9
     assert found["in turn"]["share"] == 0.0
-    assert found["ahead"]["idle_us"] < found["in turn"]["idle_us"] / 4
 
 
 def launched_before_the_end(events: list[dict[str, Any]]) -> dict[str, float]:
