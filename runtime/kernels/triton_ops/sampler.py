@@ -48,7 +48,9 @@ def sample_rows(
     def scratch(width: int, dtype: torch.dtype) -> Tensor:
         return torch.empty(num_rows, width, dtype=dtype, device=device)
 
-    penalised, keys = scratch(num_chunks * _CHUNK, torch.float32), scratch(num_chunks * _CHUNK, torch.int32)
+    penalised = scratch(num_chunks * _CHUNK, torch.float32)
+    # A chunk's keys take the place of its values, which nobody needs any more.
+    keys = penalised.view(torch.int32)
     weights, masses = scratch(num_chunks * _CHUNK, torch.int64), scratch(num_chunks, torch.int64)
     # Of each chunk: greatest and least finite value, greatest and sum of exponentials of the raw logits.
     facts, peak_ids = scratch(4 * num_chunks, torch.float32), scratch(num_chunks, torch.int32)
@@ -228,6 +230,7 @@ def _weigh_kernel(
     found = _key(values, _row_peak(facts, num_chunks, chunk_tile), keys_per_unit)
     # Behind the last token nothing counts, not even as the last key.
     found = tl.where(part * chunk + places < vocab_size, found, _KEY_END + 1)
+    tl.debug_barrier()
     tl.store(keys + first + places, found)
     tl.store(weights + first + places, _weight(found))
     if _has_cut(choices, vocab_size):
