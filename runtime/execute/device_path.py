@@ -34,8 +34,8 @@ class DevicePath:
     """`streams` is None on a CPU, where the same steps are plain calls."""
 
     steps: DecodeSteps
+    inputs: DecodeInputs
     streams: DecodeStreams | None
-    decision: OverlapDecision
 
 
 def build_experts(
@@ -66,7 +66,7 @@ def build_device_path(
     placement: Placement,
     decision: OverlapDecision,
 ) -> DevicePath:
-    """Steps for every number of rows, warmed up and captured. `decision.level` off stays off; else the fastest runs."""
+    """Steps for every number of rows, warmed up and captured; with overlap at the level that takes the most memory."""
     inputs = DecodeInputs(budget.max_sequences, budget.context_tokens, placement.device)
     is_cuda = placement.device.type == "cuda"
     streams = DecodeStreams(placement.device) if is_cuda else None
@@ -80,14 +80,23 @@ def build_device_path(
     # A graph can't ask the host for records that are on the disk.
     captures = experts.store.records_stay
     steps = DecodeSteps(decoder, pages, states, experts, inputs, streams, captures=captures)
-    level: OverlapLevel = "off"
-    if streams is not None and decision.level != "off":
-        level = _fastest_level(steps, inputs, experts, streams, decoder.spec.vocab_size)
-    steps.build(level)
-    reason = decision.reason
-    if level == "off" and decision.level != "off":
-        reason = "the serial sequence was the fastest on this machine"
-    return DevicePath(steps, streams, OverlapDecision(level, reason))
+    steps.build("off" if streams is None or decision.level == "off" else LEVELS[-1])
+    return DevicePath(steps, inputs, streams)
+
+
+def choose_level(
+    path: DevicePath, experts: DeviceExperts, vocab_size: int, decision: OverlapDecision
+) -> OverlapDecision:
+    """Build the steps for the slots there are now, at the fastest level; `decision.level` off stays off."""
+    if path.streams is None:
+        return decision
+    if decision.level == "off":
+        path.steps.build("off", warms_up=False)
+        return decision
+    level = _fastest_level(path.steps, path.inputs, experts, path.streams, vocab_size)
+    path.steps.build(level, warms_up=False)
+    reason = "the serial sequence was the fastest on this machine" if level == "off" else decision.reason
+    return OverlapDecision(level, reason)
 
 
 def _fastest_level(

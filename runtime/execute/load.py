@@ -15,10 +15,10 @@ from runtime.cache.page_pool import PagePool
 from runtime.cache.sequence_cache import SequenceCache
 from runtime.cache.state_pool import StatePool
 from runtime.errors import UsageError
-from runtime.execute import overlap
+from runtime.execute import overlap, slot_fitting
 from runtime.execute.admission import Admission
 from runtime.execute.device_memory import CudaMemory, Memory, PlannedMemory, start_cuda
-from runtime.execute.device_path import DevicePath, build_device_path, build_experts
+from runtime.execute.device_path import DevicePath, build_device_path, build_experts, choose_level
 from runtime.execute.forward import Forward
 from runtime.execute.loaded_model import LoadedModel
 from runtime.execute.opened_model import OpenedModel, OpenModel, open_folder
@@ -79,9 +79,15 @@ def load_model(
     placement = placement or Placement.of(machine.device, options)
     threads = ThreadPlan.build(spec, machine.num_cores, options.num_threads)
     torch.set_num_threads(threads.prefill)
-    weights = _Weights(folder, budget, options, progress, placement)
-    decoder, experts = weights.load()
     device = placement.device
+    # On a GPU the slots get what is left, unless their number was given.
+    fits_slots = device.type == "cuda" and options.num_slots is None and machine.vram_free_bytes is not None
+    weights = _Weights(
+        folder, slot_fitting.with_fewest_slots(budget, spec) if fits_slots else budget, options, progress, placement
+    )
+    decoder, experts = weights.load()
+    if fits_slots:
+        slot_fitting.begin_measuring()
     pages = PagePool(spec, budget.num_pages, device, placement.kv)
     states = StatePool(spec, budget.num_state_rows, device)
     decision = overlap.applies(
@@ -90,11 +96,15 @@ def load_model(
     device_path: DevicePath | None = None
     if isinstance(experts, DeviceExperts):
         device_path = build_device_path(decoder, pages, states, experts, budget, placement, decision)
-        decision = device_path.decision
     decode_steps = None if device_path is None else device_path.steps
     streams = None if device_path is None else device_path.streams
     forward = Forward(decoder, pages, states, experts, device, threads, decode_steps, streams)
     _warm_up(forward, experts, spec, options, budget, progress)
+    if isinstance(experts, DeviceExperts) and device_path is not None:
+        if fits_slots:
+            held = slot_fitting.held_memory(machine.vram_free_bytes or 0, context_bytes)
+            budget, context_bytes = slot_fitting.fit_slots(experts, budget, spec, options, held), held.driver_bytes
+        decision = choose_level(device_path, experts, spec.vocab_size, decision)
     held_bytes = decoder.dense_bytes + experts.pool.nbytes + pages.num_bytes + states.num_bytes
     memory: Memory = PlannedMemory(budget.limit_bytes, held_bytes + budget.workspace_bytes)
     if device.type == "cuda":

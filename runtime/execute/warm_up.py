@@ -26,6 +26,12 @@ def grow_heap(num_bytes: int) -> None:
     pieces.clear()
 
 
+def warmed_tokens(chunk_tokens: int, context_tokens: int) -> tuple[int, int]:
+    """Tokens of the longest chunk that `warm_up` runs, and of the context that it sees."""
+    end = max(2, min(context_tokens, _MOST_CONTEXT_TOKENS))
+    return min(chunk_tokens, end - 1, _MOST_TOKENS), end
+
+
 def warm_up(forward: Forward, chunk_tokens: int, context_tokens: int, num_logit_rows: int) -> None:
     """The last chunk and the last token of a full context, the widest steps there are; no expert counts as used.
 
@@ -33,8 +39,7 @@ def warm_up(forward: Forward, chunk_tokens: int, context_tokens: int, num_logit_
 
     Runs over the first pages and row 0, which no sequence holds yet.
     """
-    end = max(2, min(context_tokens, _MOST_CONTEXT_TOKENS))
-    length = min(chunk_tokens, end - 1, _MOST_TOKENS)
+    length, end = warmed_tokens(chunk_tokens, context_tokens)
     _run(forward, end - 1 - length, length, max(1, num_logit_rows), CacheMoves(reset_rows=(0,)))
     _run(forward, end - 1, 1, 1, CacheMoves())
 

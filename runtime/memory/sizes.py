@@ -90,6 +90,11 @@ def workspace_bytes(
     return _chunk_bytes(spec, chunk_tokens, element_bytes, residual_bytes) + gathered + scores
 
 
+def device_workspace_bytes(spec: ModelSpec, chunk_tokens: int, context_tokens: int) -> int:
+    """The same on a GPU, where activations are fp32."""
+    return workspace_bytes(spec, chunk_tokens, context_tokens, 4, 4, DEVICE_QUERY_TILE)
+
+
 def scores_bytes(spec: ModelSpec, chunk_tokens: int, context_tokens: int, query_tile: int = QUERY_TILE) -> int:
     """Of the workspace, one tile of attention scores and their softmax, fp32, of all tokens: sparse attention masks."""
     return 2 * min(query_tile, chunk_tokens) * spec.attention.num_heads * context_tokens * 4
