@@ -60,7 +60,7 @@ def _scaled_linear(x: Tensor, values: Tensor, scale: Tensor) -> Tensor:
     output = x.new_empty(x.shape[0], num_outputs)
     for begin in range(0, num_outputs, step):
         outputs = slice(begin, begin + step)
-        output[:, outputs] = linear(x, e4m3_values(values[outputs]).to(dtype))
+        output[:, outputs] = linear(x, e4m3_values(values[outputs], dtype))
     return output.mul_(scale)
 
 
