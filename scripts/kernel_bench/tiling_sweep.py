@@ -28,38 +28,41 @@ from scripts.kernel_bench.timing import Timer
 
 _CYCLED_BYTES, _MOST_CALLS = 256 << 20, 24
 _SHOWN = 4
+_CUTS = (
+    (16, 512, 2, 4), (16, 512, 4, 4), (32, 256, 4, 6), (32, 512, 4, 3), (32, 512, 4, 4), (64, 128, 4, 5),
+    (64, 256, 4, 3), (64, 256, 8, 4), (128, 128, 8, 4),
+)  # fmt: skip
+"""Outputs, bytes of each in one step, warps, stages."""
 Shape = tuple[str, int, int]
-Job = tuple[str, Any, DenseTiling | MixTiling]
+SelectCut = tuple[int, int]
+"""Blocks of a group, warps."""
+Job = tuple[str, Any, DenseTiling | MixTiling | SelectCut]
 
 
 def dense_tilings(num_outputs: int, width: int, item_bytes: int) -> Iterator[DenseTiling]:
-    """Tiles of 2 to 32 KiB, and so many blocks that a large card has two to eight for each multiprocessor."""
-    for block_n, step_bytes in ((16, 256), (16, 512), (32, 256), (32, 512), (64, 128), (64, 256), (128, 128)):
+    """Tiles of 8 to 16 KiB, and so many blocks that a large card has two to eight for each multiprocessor."""
+    for block_n, step_bytes, num_warps, num_stages in _CUTS:
         block_k = step_bytes // item_bytes
-        if width % block_k or block_k < 32:
+        if width % block_k:
             continue
         num_tiles, num_steps = triton.cdiv(num_outputs, block_n), width // block_k
-        splits = [number for number in (1, 2, 4, 8, 16, 32) if number <= num_steps]
-        wanted = [number for number in splits if 200 <= num_tiles * number <= 1100]
-        for num_splits in (wanted or [splits[-1] if num_tiles * splits[-1] < 200 else 1])[:3]:
-            if num_splits > 1 and num_tiles > NUM_COUNTERS:
-                continue
-            for num_warps in (4, 8) if block_n >= 64 else (2, 4):
-                for num_stages in (3, 5):
-                    if (num_stages - 1) * block_n * step_bytes <= 72 << 10:
-                        yield DenseTiling(block_n, block_k, num_splits, num_warps, num_stages)
+        splits = [number for number in (1, 2, 4, 8, 16) if number <= num_steps]
+        wanted = [number for number in splits if 250 <= num_tiles * number <= 1100] or splits[-1:]
+        for num_splits in wanted[:2] if num_tiles < 250 else [1]:
+            if num_splits == 1 or num_tiles <= NUM_COUNTERS:
+                yield DenseTiling(block_n, block_k, num_splits, num_warps, num_stages)
 
 
 def mix_tilings() -> Iterator[MixTiling]:
     """The two launches apart from each other: each one's cuts with the other's as they are."""
     usual = MixTiling.of(2560, 320, torch.bfloat16)
     yield usual
-    for down_n, down_k, splits, warps, stages in itertools.product((16, 32, 64), (128, 256), (2, 4, 5), (4, 8), (3, 5)):
-        if 4 * splits * triton.cdiv(324, down_n) <= 700:
-            yield replace(
-                usual, down_n=down_n, down_k=down_k, splits_per_stream=splits, down_warps=warps, down_stages=stages
-            )
-    for mix_n, mix_k, warps, stages in itertools.product((4, 8, 16, 32), (32, 64), (2, 4, 8), (3, 5)):
+    for (down_n, down_k), splits, stages in itertools.product(
+        ((16, 128), (16, 256), (32, 128), (64, 64)), (4, 8), (3, 6)
+    ):
+        if splits * down_k <= 2560 and (down_n, splits, stages) != (32, 4, 4):
+            yield replace(usual, down_n=down_n, down_k=down_k, splits_per_stream=splits, down_stages=stages)
+    for (mix_n, mix_k), warps, stages in itertools.product(((4, 64), (8, 64), (16, 32), (16, 64)), (2, 4, 8), (3, 6)):
         yield replace(usual, mix_n=mix_n, mix_k=mix_k, mix_warps=warps, mix_stages=stages)
 
 
@@ -74,6 +77,8 @@ def compile_jobs(jobs: list[Job]) -> int:
         try:
             if kind == "mix":
                 _mix_calls(device, 1)(tiling)[0]()
+            elif kind == "select":
+                _select_calls(device, shape, 1)(tiling)[0]()
             else:
                 num_outputs, width = shape
                 weight = torch.empty(width, dtype=_dtype(kind), device=device).expand(num_outputs, width)
@@ -134,29 +139,29 @@ def _table(
         print(f"    {us:.2f} µs ({num_bytes / us / 1e3:.0f} GB/s) {tiling}", flush=True)
 
 
-def _select(timer: Timer) -> None:
-    g, device = OpGeometry(), timer.device
-    for context in (4_096, 32_768, 131_072):
-        pages = context // 64
-        table = torch.randperm(pages, device=device).view(1, pages)
-        position = torch.tensor([context - 1], device=device)
-        keys = [torch.randn(pages, 16, g.index_dim, device=device).half() for _ in range(16)]
-        query = torch.randn(1, g.index_heads, g.index_dim, device=device)
-        for group, warps in itertools.product((4, 8, 16), (8, 16, 32)):
-            indexer._GROUP_BLOCKS, indexer._SELECT_WARPS = group, warps
-            us = timer.in_graph(
-                [partial(indexer.select_rows, query, key, table, position, g.budget, g.block_tokens) for key in keys]
-            )
-            print(f"select_rows {context}: groups of {group}, {warps} warps: {us:.2f} µs", flush=True)
+def _select_calls(device: torch.device, context: int, num_calls: int = 12) -> Callable[[SelectCut], list[Any]]:
+    g, pages = OpGeometry(), context // 64
+    table = torch.randperm(pages, device=device).view(1, pages)
+    position = torch.tensor([context - 1], device=device)
+    keys = [torch.randn(pages, 16, g.index_dim, device=device).half() for _ in range(num_calls)]
+    query = torch.randn(1, g.index_heads, g.index_dim, device=device)
+
+    def call(cut: SelectCut, key: Tensor) -> object:
+        indexer._GROUP_BLOCKS, indexer._SELECT_WARPS = cut
+        return indexer.select_rows(query, key, table, position, g.budget, g.block_tokens)
+
+    return lambda cut: [partial(call, cut, key) for key in keys]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--kinds", nargs="+", default=["bf16", "uint8", "mix", "select"])
-    parser.add_argument("--only", default="", help="products whose name contains this")
+    parser.add_argument("--only", nargs="+", default=[""], help="products whose name contains one of these")
     parser.add_argument("--processes", type=int, default=24)
     arguments = parser.parse_args()
-    shapes = {name: shape for name, shape in OpGeometry().products.items() if arguments.only in name}
+    shapes = {
+        name: shape for name, shape in OpGeometry().products.items() if any(part in name for part in arguments.only)
+    }
     cases: dict[tuple[str, str, Any], list[Any]] = {}
     for kind in arguments.kinds:
         for name, shape in shapes.items() if kind in ("bf16", "uint8") else ():
@@ -164,6 +169,9 @@ def main() -> None:
             cases[kind, name, shape] = [usual, *dense_tilings(*shape, 1 if kind == "uint8" else 2)]
     if "mix" in arguments.kinds:
         cases["mix", "mix", None] = list(mix_tilings())
+    if "select" in arguments.kinds:
+        for context in (4_096, 131_072):
+            cases["select", f"select_rows {context}", context] = [(8, 16), (4, 16), (8, 8), (16, 16)]
     jobs: list[Job] = [(kind, shape, tiling) for (kind, _, shape), tilings in cases.items() for tiling in tilings]
     number = arguments.processes
     with ProcessPoolExecutor(number, multiprocessing.get_context("spawn")) as processes:
@@ -172,11 +180,11 @@ def main() -> None:
     for (kind, name, shape), tilings in cases.items():
         if kind == "mix":
             _table(timer, "inject_and_mix", tilings, _mix_calls(timer.device), 13_300_000)
+        elif kind == "select":
+            _table(timer, name, tilings, _select_calls(timer.device, shape), shape // 4 * 2 * 128)
         else:
             num_bytes = shape[0] * shape[1] * (1 if kind == "uint8" else 2)
             _table(timer, f"{name}, {kind}", tilings, _dense_calls(kind, shape, timer.device), num_bytes)
-    if "select" in arguments.kinds:
-        _select(timer)
 
 
 if __name__ == "__main__":

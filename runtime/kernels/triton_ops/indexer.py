@@ -64,11 +64,13 @@ def select_rows(
     )  # fmt: skip
     selected = torch.empty(num_rows, budget, dtype=torch.int64, device=index_q.device)
     candidates = torch.empty(num_rows, budget, dtype=torch.int32, device=index_q.device)
+    # No more groups can be candidates than there are.
+    candidate_tile = triton.next_power_of_2(min(num_groups, budget))
     group_tile, budget_tile = triton.next_power_of_2(num_groups), triton.next_power_of_2(budget)
     _select_kernel[(num_rows,)](
         scores, maxima, candidates, positions, selected, num_groups, budget, block_tokens=block_tokens,
-        group=_GROUP_BLOCKS, group_tile=group_tile, budget_tile=budget_tile,
-        num_warps=_SELECT_WARPS if max(group_tile, budget_tile * _GROUP_BLOCKS) >= 4096 else 4,
+        group=_GROUP_BLOCKS, group_tile=group_tile, candidate_tile=candidate_tile, budget_tile=budget_tile,
+        num_warps=_SELECT_WARPS if max(group_tile, candidate_tile * _GROUP_BLOCKS) >= 4096 else 4,
     )  # fmt: skip
     return selected
 
@@ -150,7 +152,7 @@ def _score_kernel(
 @row_kernel
 def _select_kernel(
     scores, maxima, candidates, positions, selected, num_groups, budget, block_tokens: tl.constexpr,
-    group: tl.constexpr, group_tile: tl.constexpr, budget_tile: tl.constexpr,
+    group: tl.constexpr, group_tile: tl.constexpr, candidate_tile: tl.constexpr, budget_tile: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0)
     num_complete = ((tl.load(positions + row) + 1) // block_tokens).to(tl.int32)
@@ -168,7 +170,7 @@ def _select_kernel(
         is_candidate = is_among_largest(ordered_bits(best), num_candidates)
     tl.store(candidates + row * budget + tl.cumsum(is_candidate.to(tl.int32), 0) - 1, groups, mask=is_candidate)
     tl.debug_barrier()
-    members = tl.arange(0, budget_tile * group)
+    members = tl.arange(0, candidate_tile * group)
     is_member = members // group < num_candidates
     blocks = _members(candidates + row * budget, members, is_member, group)
     score = tl.load(scores + row * num_groups * group + blocks, mask=is_member, other=-1.0)
