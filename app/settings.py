@@ -102,6 +102,16 @@ class Settings:
             "engine", "Precision", "auto: the arithmetic of chat; fp32: slower and exact, to check numerics"
         ),
     )
+    dense: Literal["auto", "bf16", "fp8"] = field(
+        default="auto",
+        metadata=_about(
+            "engine", "Dense weights", "fp8: half the memory for a little precision; auto is bf16 on a GPU"
+        ),
+    )
+    kv: Literal["device", "host"] = field(
+        default="device",
+        metadata=_about("engine", "Keys and values", "host: in main memory, for sparse attention on a GPU; more slots"),
+    )
     vram: str = field(
         default="",
         metadata=_about("engine", "VRAM limit", "Like 16GiB; on CPU it limits the expert slots", is_size=True),
@@ -135,6 +145,8 @@ class Settings:
             model_path=model_path,
             device=self.device,
             dtype=self.dtype,
+            dense=self.dense,
+            kv=self.kv,
             policy=self.policy,
             overlap=self.overlap,
             vram_bytes=parse_size(self.vram) if self.vram else None,

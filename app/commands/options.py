@@ -95,6 +95,9 @@ def add_memory_options(parser: "argparse.ArgumentParser | argparse._ArgumentGrou
     parser.add_argument(
         "--device", choices=("cpu", "cuda"), default=argparse.SUPPRESS, help=_FIELDS["device"].info.help
     )
+    for name in ("dense", "kv"):
+        setting = _FIELDS[name]
+        parser.add_argument(f"--{name}", choices=setting.choices, default=argparse.SUPPRESS, help=setting.info.help)
 
 
 def add_disk_option(parser: argparse.ArgumentParser) -> None:

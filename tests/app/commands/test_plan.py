@@ -7,6 +7,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from app.cli import main
 from app.locations import asset_path
 from runtime.client import EngineClient
 from runtime.options import EngineOptions
@@ -69,3 +70,13 @@ def test_the_plan_of_a_cpu_is_what_an_engine_then_takes_at_most() -> None:
         client.close()
     peak_kib = int(next(line for line in status.splitlines() if line.startswith("VmHWM:")).split()[1])
     assert 1024 * peak_kib == pytest.approx(plan["total_bytes"], rel=0.05)
+
+
+def test_dense_weights_and_keys_can_be_placed_from_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
+    def planned(*options: str) -> dict[str, int]:
+        main(["plan", "demo", "--device", "cpu", "--json", *options])
+        found: dict[str, int] = json.loads(capsys.readouterr().out)
+        return found
+
+    assert planned("--dense", "fp8")["dense_bytes"] < 0.7 * planned("--dense", "bf16")["dense_bytes"]
+    assert planned("--kv", "host")["kv_bytes"] == planned()["kv_bytes"], "a CPU has one memory"
