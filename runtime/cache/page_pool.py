@@ -3,6 +3,9 @@
 Owns memory, not pages: who uses which page is the allocator's business.
 """
 
+import math
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -20,14 +23,29 @@ class PagePool:
     keys, values [layers, num_pages, 64, kv_heads, head_dim]; index_keys [layers, num_pages, slots, index_dim], or None
     for models without an indexer. Layers are numbered as in `spec.attention_layers`. The `_flat` views join page and
     token.
+
+    With `host_memory`, which gives uint8 [bytes] that the device reads, keys and values lie there: then they are read
+    and written by ops on the device alone, in the order of its steps.
     """
 
-    def __init__(self, spec: ModelSpec, num_pages: int, device: torch.device | str, dtype: torch.dtype) -> None:
+    def __init__(
+        self,
+        spec: ModelSpec,
+        num_pages: int,
+        device: torch.device | str,
+        dtype: torch.dtype,
+        host_memory: Callable[[int], Tensor] | None = None,
+    ) -> None:
         num_layers, attention, indexer = len(spec.attention_layers), spec.attention, spec.indexer
         shape = (num_layers, num_pages, PAGE_TOKENS, attention.num_kv_heads, attention.head_dim)
         self.num_pages = num_pages
-        self.keys = torch.zeros(shape, device=device, dtype=dtype)
-        self.values = torch.zeros(shape, device=device, dtype=dtype)
+        self.is_kv_on_host = host_memory is not None
+        if host_memory is None:
+            self.keys = torch.zeros(shape, device=device, dtype=dtype)
+            self.values = torch.zeros(shape, device=device, dtype=dtype)
+        else:
+            num_bytes = math.prod(shape) * dtype.itemsize
+            self.keys, self.values = (host_memory(num_bytes).zero_().view(dtype).view(shape) for _ in range(2))
         self.index_keys: Tensor | None = None
         self.index_keys_flat: Tensor | None = None
         if indexer is not None:
@@ -62,6 +80,9 @@ class PagePool:
 
     def copy_page(self, src: int, dst: int) -> None:
         """Copy everything a page holds, in all layers."""
+        if self.is_kv_on_host and torch.cuda.is_available():
+            # The host copies what steps on the device may still write.
+            torch.cuda.synchronize()
         for tensor in (self.keys, self.values, self.index_keys):
             if tensor is not None:
                 tensor[:, dst].copy_(tensor[:, src])

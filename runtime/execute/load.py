@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 import torch
+from torch import Tensor
 
 from runtime.cache.page_pool import PagePool
 from runtime.cache.sequence_cache import SequenceCache
@@ -30,6 +31,7 @@ from runtime.execute.warm_start import WarmStart
 from runtime.execute.warm_up import grow_heap, warm_up
 from runtime.experts.device_routed import DeviceExperts
 from runtime.experts.mapped_store import MappedStore
+from runtime.experts.pinning import page_aligned, pin
 from runtime.experts.routed import SlotExperts
 from runtime.experts.store import PinnedStore
 from runtime.kernels.torch_ops.experts import ExpertCompute
@@ -73,6 +75,8 @@ def load_model(
     folder = open_model(options.model_path)
     progress.report("opening", 1, 1)
     spec = folder.spec
+    if options.kv == "host" and spec.indexer is None:
+        raise UsageError(f"{spec.name} reads all keys and values for every token; leave --kv at device.")
     machine, notice = _usable_machine(options, base_bytes)
     budget = plan(spec, machine, options).require()
     context_bytes = start_cuda(machine.vram_free_bytes) if machine.device == "cuda" else 0
@@ -88,7 +92,7 @@ def load_model(
     decoder, experts = weights.load()
     if fits_slots:
         slot_fitting.begin_measuring()
-    pages = PagePool(spec, budget.num_pages, device, placement.kv)
+    pages = _pages(spec, budget, placement)
     states = StatePool(spec, budget.num_state_rows, device)
     decision = overlap.applies(
         options.overlap, device.type, is_decode=True, num_gpus=1, experts_on_gpu=placement.decodes_on_device
@@ -150,6 +154,22 @@ def _warm_start(
     warm_start = WarmStart(file, experts, options.policy, budget.slot_bytes, forward.between_steps)
     warm_start.begin()
     return warm_start
+
+
+def _pages(spec: ModelSpec, budget: BudgetPlan, placement: Placement) -> PagePool:
+    if not placement.is_kv_on_host:
+        return PagePool(spec, budget.num_pages, placement.device, placement.kv)
+    slabs: list[Tensor] = []
+
+    def host_memory(num_bytes: int) -> Tensor:
+        slabs.append(page_aligned(1, num_bytes))
+        return slabs[-1].view(-1)
+
+    pages = PagePool(spec, budget.num_pages, placement.device, placement.kv, host_memory)
+    if placement.device.type == "cuda":
+        # After they were zeroed: locked pages are slow to fill.
+        pin(slabs, pages)
+    return pages
 
 
 def _scheduler(budget: BudgetPlan, options: EngineOptions) -> Scheduler:

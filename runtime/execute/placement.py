@@ -4,7 +4,6 @@ from dataclasses import dataclass
 
 import torch
 
-from runtime.errors import UsageError
 from runtime.options import DtypeName, EngineOptions
 
 
@@ -22,31 +21,27 @@ class Placement:
     """Decode asks the host for nothing: slot map on the device, one graph per number of rows where there is CUDA."""
     is_dense_fp8: bool = False
     """Large dense weights are e4m3 with a scale per output, whatever the others are."""
+    is_kv_on_host: bool = False
+    """Keys and values lie in pinned host memory; index keys stay on the device."""
 
     @classmethod
     def of(cls, device_name: str, options: EngineOptions) -> "Placement":
-        """The formats of a device: `--dtype fp32` is its check mode. Raises UsageError for what no device computes."""
+        """The formats of a device: `--dtype fp32` is its check mode."""
         is_check, is_fp8 = options.dtype == "fp32", options.dense == "fp8"
-        if device_name == "cuda":
-            refuse_unbuilt(options)
         if device_name == "cpu":
             residual = torch.float64 if is_check else torch.float32
             return cls(torch.device("cpu"), torch.float32, residual, torch.float32, False, is_fp8)
         device = torch.device("cuda", torch.cuda.current_device())
         if is_check:
-            return cls(device, torch.float32, torch.float32, torch.float32, True, is_fp8)
-        return cls(device, torch.bfloat16, torch.bfloat16, torch.float16, True, is_fp8)
+            return cls(device, torch.float32, torch.float32, torch.float32, True, is_fp8, options.kv == "host")
+        return cls(device, torch.bfloat16, torch.bfloat16, torch.float16, True, is_fp8, options.kv == "host")
 
     @classmethod
-    def on_cpu_as_on_cuda(cls, dtype: DtypeName = "auto", is_dense_fp8: bool = False) -> "Placement":
+    def on_cpu_as_on_cuda(
+        cls, dtype: DtypeName = "auto", is_dense_fp8: bool = False, is_kv_on_host: bool = False
+    ) -> "Placement":
         """CUDA's path and formats with torch's ops on a CPU: what the tests run where there is no GPU."""
         narrow = dtype != "fp32"
         weights = torch.bfloat16 if narrow else torch.float32
         kv = torch.float16 if narrow else torch.float32
-        return cls(torch.device("cpu"), weights, weights, kv, True, is_dense_fp8)
-
-
-def refuse_unbuilt(options: EngineOptions) -> None:
-    """Raise UsageError for choices that the plan knows and the CUDA path does not: better than to ignore them."""
-    if options.kv == "host":
-        raise UsageError("Keys and values on the host are planned but not computed yet; leave --kv at device.")
+        return cls(torch.device("cpu"), weights, weights, kv, True, is_dense_fp8, is_kv_on_host)

@@ -17,6 +17,8 @@ from runtime.memory.sizes import device_workspace_bytes, format_size
 from runtime.options import EngineOptions
 from runtime.spec import ModelSpec
 
+_MOST_DRIVER_GROWTH_BYTES = 256 << 20
+"""More than kernels and graphs of all rows were ever seen to take beside the context."""
 _logger = logging.getLogger("hotslot.engine")
 
 
@@ -47,8 +49,9 @@ def held_memory(free_before_bytes: int, context_bytes: int) -> HeldMemory:
     torch.cuda.synchronize()
     free_bytes, _ = torch.cuda.mem_get_info()
     driver_bytes = free_before_bytes - free_bytes - torch.cuda.memory_reserved()
-    # Another process may have given memory back meanwhile.
-    return HeldMemory(torch.cuda.max_memory_reserved(), max(context_bytes, driver_bytes))
+    # Other processes may have taken memory, or given it back, meanwhile.
+    driver_bytes = min(max(context_bytes, driver_bytes), context_bytes + _MOST_DRIVER_GROWTH_BYTES)
+    return HeldMemory(torch.cuda.max_memory_reserved(), driver_bytes)
 
 
 def fitting_slots(budget: BudgetPlan, num_slots_now: int, held: HeldMemory, unwarmed_bytes: int) -> int:

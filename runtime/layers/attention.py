@@ -54,7 +54,7 @@ class Attention:
         outputs, begin = [], 0
         for plan in plans:
             span = slice(begin, begin + plan.segment.length)
-            pages.write(self.index, plan.write_slots, k[span], v[span])
+            self._write(k[span], v[span], plan, pages)
             if self._indexer is not None:
                 self._indexer.write_keys(index_k[span], plan, pages, states)
             outputs.append(self._attend(q[span], index_q[span], (rotary[0][span], rotary[1][span]), plan, pages))
@@ -129,13 +129,36 @@ class Attention:
             return self._ops.attend(q, k, v, self._scale)
         return self._ops.attend_causal(q, k, v, self._scale, start, mask)
 
+    def _write(self, k: Tensor, v: Tensor, plan: AttentionPlan, pages: PagePool) -> None:
+        """Keep keys and values [T, Hkv, D] of a segment's new tokens."""
+        if not pages.is_kv_on_host:
+            pages.write(self.index, plan.write_slots, k, v)
+            return
+        segment = plan.segment
+        positions = torch.arange(segment.start, segment.end, device=k.device)
+        table = segment.page_table.expand(len(positions), -1)
+        self._ops.write_rows(k, pages.keys[self.index], table, positions)
+        self._ops.write_rows(v, pages.values[self.index], table, positions)
+
     def _gather_all(self, pages: PagePool, plan: AttentionPlan) -> tuple[Tensor, Tensor]:
         """Keys and values [end, Hkv, D] of every token of the sequence."""
+        if pages.is_kv_on_host:
+            tokens = torch.arange(plan.segment.end, device=plan.pages.device)
+            return self._gather(pages, token_slots(plan.pages, tokens))
         keys = pages.keys[self.index].index_select(0, plan.pages).flatten(0, 1)
         values = pages.values[self.index].index_select(0, plan.pages).flatten(0, 1)
         return keys[: plan.segment.end].float(), values[: plan.segment.end].float()
 
     def _gather(self, pages: PagePool, slots: Tensor) -> tuple[Tensor, Tensor]:
         """Keys and values [len(slots), Hkv, D] at flat places of the pool."""
-        keys = pages.keys_flat[self.index].index_select(0, slots)
-        return keys.float(), pages.values_flat[self.index].index_select(0, slots).float()
+        flat = pages.keys_flat[self.index], pages.values_flat[self.index]
+        if pages.is_kv_on_host:
+            keys, values = (self._gather_from_host(pool, slots) for pool in flat)
+        else:
+            keys, values = (pool.index_select(0, slots) for pool in flat)
+        return keys.float(), values.float()
+
+    def _gather_from_host(self, pool: Tensor, slots: Tensor) -> Tensor:
+        """The device fetches the rows itself: the host would have to wait for what wrote them."""
+        rows: Tensor = self._ops.gather_rows(pool.flatten(1).view(torch.uint8), slots)
+        return rows.view(pool.dtype).view(-1, *pool.shape[1:])

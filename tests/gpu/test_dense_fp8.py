@@ -33,17 +33,37 @@ def test_levels_and_torch_twins(device: torch.device, num_rows: int) -> None:
     streams.close()
 
 
+def test_check_mode_is_within_a_thousandth_of_the_cpus(tmp_path: Path) -> None:
+    """The same e4m3 numbers and everything else wide: nothing is left that differs."""
+    options = replace(CUDA, dtype="fp32")
+    on_cuda, on_cpu = EngineDriver(options), EngineDriver(replace(options, device="cpu"))
+    for number, ids in enumerate(demo_texts(on_cpu, 3, 200)):
+        expected = logits_of(on_cpu, ids, tmp_path / f"cpu{number}.safetensors", False)
+        for by_decode in (True, False):
+            found = logits_of(on_cuda, ids, tmp_path / "cuda.safetensors", by_decode)
+            difference = ((found - expected).abs().amax(-1) / expected.abs().amax(-1)).tolist()
+            print({"largest": max(difference), "by_decode": by_decode})
+            assert max(difference) <= 1e-3
+
+
 def test_the_demo_model_keeps_to_the_cpu(tmp_path: Path) -> None:
+    """bf16 and fp16 where the CPU has fp32: a route or two may change places with another of nearly the same weight."""
     on_cuda, on_cpu = EngineDriver(CUDA), EngineDriver(replace(CUDA, device="cpu"))
+    ours, theirs = (driver.engine._model for driver in (on_cuda, on_cpu))
+    assert ours is not None
+    assert theirs is not None
+    for layers in zip(ours.forward._decoder.layers, theirs.forward._decoder.layers, strict=True):
+        one, other = (layer.mixer._in_proj for layer in layers)
+        assert torch.equal(one.weight.cpu(), other.weight)
+        torch.testing.assert_close(one.scale.cpu(), other.scale)
     for number, ids in enumerate(demo_texts(on_cpu, 4, 200)):
         expected = logits_of(on_cpu, ids, tmp_path / f"cpu{number}.safetensors", False).double().log_softmax(-1)
         for by_decode in (True, False):
             found = logits_of(on_cuda, ids, tmp_path / "cuda.safetensors", by_decode).double().log_softmax(-1)
-            divergence = float((expected.exp() * (expected - found)).sum(-1).mean())
-            print({"mean_kl": divergence, "by_decode": by_decode})
-            assert divergence <= 0.005
-    model = on_cuda.engine._model
-    assert model is not None
-    planned = plan(model.spec, probe_machine(CUDA), CUDA).dense_bytes
+            divergences = (expected.exp() * (expected - found)).sum(-1)
+            print({"mean": float(divergences.mean()), "median": float(divergences.median()), "by_decode": by_decode})
+            assert divergences.median() <= 1e-4
+            assert (divergences > 0.005).double().mean() <= 0.05
+    planned = plan(ours.spec, probe_machine(CUDA), CUDA).dense_bytes
     # The plan counts the few norms, which stay fp32, as bf16.
-    assert model.forward._decoder.dense_bytes == pytest.approx(planned, rel=0.01)
+    assert ours.forward._decoder.dense_bytes == pytest.approx(planned, rel=0.01)

@@ -2,6 +2,7 @@
 
 import json
 
+import pytest
 import torch
 
 from runtime.benches.decode_rig import Rig, RoutedSteps, graph_bytes
@@ -9,6 +10,8 @@ from runtime.benches.synthetic import TINY, StoreFilling, synthetic_spec
 from runtime.execute.overlap import LEVELS
 from runtime.execute.streams import DecodeStreams
 from runtime.memory.budget import OVERLAP_BYTES
+
+_MOST_ROUNDS = 6
 
 
 def test_overlap_costs_no_more_than_its_line(device: torch.device) -> None:
@@ -18,9 +21,13 @@ def test_overlap_costs_no_more_than_its_line(device: torch.device) -> None:
     rig = Rig(spec, "bf16", 4, 255, device, streams)
     steps = RoutedSteps(rig, rig.experts(filling.store(), "rule", 400), {})
     steps.build("resident")
-    # Someone else on the GPU may take or free memory meanwhile: that is seldom the same twice.
-    rounds = [graph_bytes(rig, steps, LEVELS) for _ in range(3)]
-    least = {level: min(found[level] for found in rounds) for level in LEVELS}
+    # The driver counts everyone's memory: only what is the same twice is this process's.
+    rounds = [graph_bytes(rig, steps, LEVELS) for _ in range(2)]
+    while rounds[-1] != rounds[-2]:
+        if len(rounds) == _MOST_ROUNDS:
+            pytest.skip("other processes take and free memory of this GPU all the time")
+        rounds.append(graph_bytes(rig, steps, LEVELS))
+    least = rounds[-1]
     print(json.dumps({"bytes": least, "cost": {level: least[level] - least["off"] for level in LEVELS}}))
     assert all(least[level] - least["off"] <= OVERLAP_BYTES for level in LEVELS)
     streams.close()

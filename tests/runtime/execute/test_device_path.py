@@ -1,7 +1,6 @@
 """The engine as it runs on a GPU, with torch's ops on a CPU: slot map and inputs in tensors, decode that asks the host
 for nothing. It must say and count what the CPU's engine does."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from runtime.experts.streamed import StreamedExperts
 from runtime.experts.trace import read_trace
 from runtime.options import EngineOptions
 from runtime.protocol import ChatMessage, Score, Scored, StartTrace, StopTrace
+from tests.support.demo_scores import logits_of
 from tests.support.engine_driver import DEMO_FOLDER, EngineDriver
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -108,9 +108,15 @@ def test_lru_is_served_too(on_cpu: EngineDriver) -> None:
     assert (ours.num_routed, ours.num_missed) == (theirs.num_routed, theirs.num_missed)
 
 
-def test_what_is_planned_but_not_computed_is_refused() -> None:
-    with pytest.raises(UsageError, match="leave --kv at device"):
-        Placement.of("cuda", replace(OPTIONS, kv="host"))
+def test_keys_and_values_on_the_host_change_no_bit(as_on_cuda: EngineDriver, tmp_path: Path) -> None:
+    on_host = EngineDriver(OPTIONS, Placement.on_cpu_as_on_cuda(is_kv_on_host=True))
+    model = on_host.engine._model
+    assert model is not None
+    assert model.forward._pages.is_kv_on_host
+    ids = tuple(100 + (11 * i) % 5000 for i in range(300))
+    for by_decode in (False, True):
+        found = [logits_of(driver, ids, tmp_path / "x.safetensors", by_decode) for driver in (on_host, as_on_cuda)]
+        assert torch.equal(*found)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
