@@ -106,7 +106,7 @@ def load_model(
     _warm_up(forward, experts, spec, options, budget, progress)
     if isinstance(experts, DeviceExperts) and device_path is not None:
         if fits_slots:
-            held = slot_fitting.held_memory(machine.vram_free_bytes or 0, context_bytes)
+            held = slot_fitting.held_memory(machine.vram_free_bytes or 0, context_bytes, budget)
             budget, context_bytes = slot_fitting.fit_slots(experts, budget, spec, options, held), held.driver_bytes
         decision = choose_level(device_path, experts, spec.vocab_size, decision)
     held_bytes = decoder.dense_bytes + experts.pool.nbytes + pages.num_bytes + states.num_bytes

@@ -44,13 +44,14 @@ def begin_measuring() -> None:
     torch.cuda.reset_peak_memory_stats()
 
 
-def held_memory(free_before_bytes: int, context_bytes: int) -> HeldMemory:
-    """After the warm-up. `free_before_bytes` were free before this process took anything."""
+def held_memory(free_before_bytes: int, context_bytes: int, budget: BudgetPlan) -> HeldMemory:
+    """After the warm-up. `free_before_bytes` were free before this process took anything, `context_bytes` of which went
+    when it began."""
     torch.cuda.synchronize()
     free_bytes, _ = torch.cuda.mem_get_info()
     driver_bytes = free_before_bytes - free_bytes - torch.cuda.memory_reserved()
     # Other processes may have taken memory, or given it back, meanwhile.
-    driver_bytes = min(max(context_bytes, driver_bytes), context_bytes + _MOST_DRIVER_GROWTH_BYTES)
+    driver_bytes = min(max(context_bytes, driver_bytes), budget.context_bytes + _MOST_DRIVER_GROWTH_BYTES)
     return HeldMemory(torch.cuda.max_memory_reserved(), driver_bytes)
 
 

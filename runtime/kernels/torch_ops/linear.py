@@ -48,7 +48,9 @@ def silu_product(gate_up: Tensor, width: int, is_gated: bool = False) -> Tensor:
 def quantise_rows(weight: Tensor) -> tuple[Tensor, Tensor]:
     """e4m3 bytes uint8 [O, K] and scales fp32 [O] of a weight [O, K]: each row reaches 448, e4m3's largest number."""
     wide = weight.float()
-    scale = wide.abs().amax(-1).clamp_min(1e-12) / 448.0
+    largest = wide.abs().amax(-1).clamp_min(1e-12)
+    # By a tensor: a GPU divides by a number as it multiplies by its inverse, and would round other weights otherwise.
+    scale = largest / torch.full_like(largest, 448.0)
     return (wide / scale.unsqueeze(1)).to(torch.float8_e4m3fn).view(torch.uint8), scale
 
 

@@ -28,9 +28,6 @@ from runtime.kernels.triton_ops.workspace import arrival_counters
 
 TILE_LINES = 16
 """Lines of the narrowest tensor-core tile."""
-_BLOCKS_WANTED = 320
-"""Blocks that keep the memory of a large card busy."""
-
 
 @dataclass(frozen=True)
 class DenseTiling:
@@ -46,12 +43,15 @@ class DenseTiling:
     @classmethod
     def of(cls, num_outputs: int, width: int, dtype: torch.dtype) -> "DenseTiling":
         """Raises ValueError for widths that are not multiples of 16."""
+        # e4m3 is decoded on the way: larger tiles do that for more outputs at once.
+        is_e4m3 = dtype == torch.uint8
+        block_n, blocks_wanted = (64, 256) if is_e4m3 else (32, 320)
         block_k = widest_step(width, dtype)
-        num_steps, num_tiles = width // block_k, triton.cdiv(num_outputs, 32)
+        num_steps, num_tiles = width // block_k, triton.cdiv(num_outputs, block_n)
         num_splits = 1
-        while num_splits < 16 and num_tiles * num_splits < _BLOCKS_WANTED and num_steps >= 4 * num_splits:
+        while num_splits < 16 and num_tiles * num_splits < blocks_wanted and num_steps >= 4 * num_splits:
             num_splits *= 2
-        return cls(32, block_k, num_splits)
+        return cls(block_n, block_k, num_splits, num_stages=5 if is_e4m3 else 4)
 
 
 def widest_step(width: int, dtype: torch.dtype) -> int:
@@ -61,7 +61,7 @@ def widest_step(width: int, dtype: torch.dtype) -> int:
     """
     if width % 16:
         raise ValueError(f"dense weights need a width that is a multiple of 16, not {width}")
-    return min({torch.uint8: 256, torch.bfloat16: 128, torch.float32: 64}[dtype], width & -width)
+    return min({torch.uint8: 128, torch.bfloat16: 128, torch.float32: 64}[dtype], width & -width)
 
 
 def linear(
