@@ -29,6 +29,7 @@ from runtime.kernels.triton_ops.workspace import arrival_counters
 TILE_LINES = 16
 """Lines of the narrowest tensor-core tile."""
 
+
 @dataclass(frozen=True)
 class DenseTiling:
     """How a product [N] = W[N, K] x is cut up. It decides the order of sums: shape and type alone choose it."""
