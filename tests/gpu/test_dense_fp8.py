@@ -28,12 +28,8 @@ def test_levels_and_torch_twins(device: torch.device, num_rows: int) -> None:
     for level in LEVELS:
         assert all(torch.equal(one, other) for one, other in zip(found[level], found["off"], strict=True))
     expected = SyntheticDecode(select_ops(cpu), cpu, is_fp8=True).run("off", num_rows, NUM_STEPS)
-    parted: set[int] = set()
     for ours, theirs in zip(found["off"][:NUM_STEPS], expected[:NUM_STEPS], strict=True):
-        far = (ours - theirs).abs().amax(-1) > 2e-3 * theirs.abs().max()
-        parted.update(far.nonzero().flatten().tolist())
-    # One sequence of four may choose another of two nearly equal experts or blocks, and go its own way from there.
-    assert len(parted) <= num_rows // 4, parted
+        assert (ours - theirs).abs().max() <= 2e-3 * theirs.abs().max()
     streams.close()
 
 
@@ -51,7 +47,7 @@ def test_check_mode_is_within_a_thousandth_of_the_cpus(tmp_path: Path) -> None:
 
 
 def test_the_demo_model_keeps_to_the_cpu(tmp_path: Path) -> None:
-    """bf16 and fp16 where the CPU has fp32: a route or two may change places with another of nearly the same weight."""
+    """bf16 and fp16 where the CPU has fp32."""
     on_cuda, on_cpu = EngineDriver(CUDA), EngineDriver(replace(CUDA, device="cpu"))
     ours, theirs = (driver.engine._model for driver in (on_cuda, on_cpu))
     assert ours is not None
@@ -66,8 +62,8 @@ def test_the_demo_model_keeps_to_the_cpu(tmp_path: Path) -> None:
             found = logits_of(on_cuda, ids, tmp_path / "cuda.safetensors", by_decode).double().log_softmax(-1)
             divergences = (expected.exp() * (expected - found)).sum(-1)
             print({"mean": float(divergences.mean()), "median": float(divergences.median()), "by_decode": by_decode})
+            assert divergences.mean() <= 0.005
             assert divergences.median() <= 1e-4
-            assert (divergences > 0.005).double().mean() <= 0.05
     planned = plan(ours.spec, probe_machine(CUDA), CUDA).dense_bytes
     # The plan counts the few norms, which stay fp32, as bf16.
     assert ours.forward._decoder.dense_bytes == pytest.approx(planned, rel=0.01)
