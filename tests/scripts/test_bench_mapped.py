@@ -62,6 +62,7 @@ def assert_holds(figures: dict[str, Any], folder: Path) -> None:
     assert figures["slot_hit_rate"] == figures["slot_hit_rate_all_in_memory"]
 
 
+@pytest.mark.long
 def test_the_demo_model(tmp_path: Path) -> None:
     options = EngineOptions(asset_path(DEMO_MODEL), device="cpu", num_slots=40, context_tokens=256)
     ram_bytes = least_ram(options, *measure_process_base(child_environment())) + 10 * MIB

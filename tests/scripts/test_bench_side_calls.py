@@ -31,6 +31,7 @@ def test_ratios_are_to_the_chat_alone() -> None:
     assert (result["side_calls_ended"], result["side_call_latency_s_worst"]) == (2, 4.1)
 
 
+@pytest.mark.long
 def test_it_runs() -> None:
     script = str(REPO / "scripts" / "bench_side_calls.py")
     command = [sys.executable, script, "--seconds", "2", "--prompt-tokens", "30", "--answer-tokens", "2"]

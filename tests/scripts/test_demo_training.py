@@ -37,6 +37,7 @@ def piece(seconds: float, rows: np.ndarray, state: Path) -> tuple[Trainer, dict]
     return trainer, torch.load(state, weights_only=True)
 
 
+@pytest.mark.long
 def test_a_second_piece_goes_on_from_the_first(tmp_path: Path, rows: np.ndarray) -> None:
     state = tmp_path / "state.pt"
     _, first = piece(8.0, rows, state)

@@ -71,6 +71,7 @@ def test_the_share_is_what_the_chats_tokens_did_not_need() -> None:
     assert found["decode_ms_by_rows"]["1+1"] == {"steps": 10, "median": 30.0, "p95": 30.0}
 
 
+@pytest.mark.long
 def test_it_runs() -> None:
     settings = "--tiny --layers 4 --slots 48 --seconds 3 --seconds-alone 0.7 --trace-tokens 200 --context 1024"
     found = run(parse([*settings.split(), "--prompt-tokens", "40", "--answer-tokens", "4"]))

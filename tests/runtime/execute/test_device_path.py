@@ -108,6 +108,7 @@ def test_lru_is_served_too(on_cpu: EngineDriver) -> None:
     assert (ours.num_routed, ours.num_missed) == (theirs.num_routed, theirs.num_missed)
 
 
+@pytest.mark.long
 def test_keys_and_values_on_the_host_change_no_bit(as_on_cuda: EngineDriver, tmp_path: Path) -> None:
     on_host = EngineDriver(OPTIONS, Placement.on_cpu_as_on_cuda(is_kv_on_host=True))
     model = on_host.engine._model

@@ -100,7 +100,13 @@ def assert_plan_holds(
 
 
 @pytest.mark.parametrize(
-    "knobs", [{}, {"vram_bytes": 160 << 20}, {"num_slots": 40, "context_tokens": 4096}, {"dtype": "fp32"}]
+    "knobs",
+    [
+        {},
+        pytest.param({"vram_bytes": 160 << 20}, marks=pytest.mark.long),
+        pytest.param({"num_slots": 40, "context_tokens": 4096}, marks=pytest.mark.long),
+        {"dtype": "fp32"},
+    ],
 )
 def test_planned_and_measured_memory_agree(demo_folder: Path, knobs: dict[str, int | str]) -> None:
     assert_plan_holds(demo_folder, knobs, "short", "900 words", "score")

@@ -109,6 +109,7 @@ def test_rates_of_this_machine_are_plausible() -> None:
     assert rates.origin.startswith("measured here on ")
 
 
+@pytest.mark.long
 @pytest.mark.speed
 def test_demo_is_within_a_quarter_at_three_slot_counts() -> None:
     command = [sys.executable, str(REPO / "scripts" / "bench_prediction.py"), "demo", "--clock", "cpu"]
