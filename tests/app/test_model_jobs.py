@@ -5,9 +5,7 @@ import shutil
 import threading
 import time
 from collections import namedtuple
-from collections.abc import Iterator
 
-import huggingface_hub.constants
 import pytest
 
 from app.errors import ModelNameError
@@ -20,17 +18,8 @@ from app.settings import Settings
 from runtime.checkpoint.files import CheckpointFiles
 from runtime.checkpoint.record_place import RecordPlace
 from runtime.downloads.hub import HubAccess
-from tests.support.hub_server import COMMIT, Fault, HubServer, Repository, running_hub
-from tests.support.small_repository import REPO_ID, SHARDS, small_model
-
-
-@pytest.fixture
-def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[HubServer]:
-    # The suite is offline by default; this Hub is on the loopback.
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
-    with running_hub() as server:
-        server.repositories[REPO_ID] = Repository(small_model())
-        yield server
+from tests.support.hub_server import COMMIT, Fault, HubServer
+from tests.support.small_repository import REPO_ID, SHARDS
 
 
 @pytest.fixture

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from app.locations import DEMO_MODEL, asset_path
-from tests.support.hub_server import HubServer, Repository, running_hub
+from tests.support.hub_server import HubServer, demo_repository, running_hub
 from tests.support.terminal import HOTSLOT, Terminal
 
 REPO_ID = "someone/Demo"
@@ -18,16 +17,12 @@ F2, CTRL_Q, DOWN = "\x1bOQ", "\x11", "\x1b[B"
 @pytest.fixture
 def hub() -> Iterator[HubServer]:
     with running_hub() as server:
-        folder = asset_path(DEMO_MODEL)
-        server.repositories[REPO_ID] = Repository(
-            {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
-        )
+        server.repositories[REPO_ID] = demo_repository()
         yield server
 
 
 def open_models(hub: HubServer, tmp_path: Path) -> Terminal:
-    variables = {"HF_ENDPOINT": hub.endpoint, "HF_HUB_OFFLINE": "0", "HF_HOME": str(tmp_path / "hf"), "HF_TOKEN": ""}
-    terminal = Terminal(HOTSLOT, env=variables)
+    terminal = Terminal(HOTSLOT, env=hub.variables(tmp_path / "hf"))
     terminal.wait_for("Write a message", 30)
     terminal.send(F2)
     terminal.wait_for("disk", 30)

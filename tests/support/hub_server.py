@@ -12,8 +12,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, quote, unquote, urlsplit
+
+from app.locations import DEMO_MODEL, asset_path
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
@@ -119,6 +122,15 @@ class HubServer:
 
     def file_requests(self) -> list[Request]:
         return [request for request in self.requests if "/resolve/" in request.path]
+
+    def variables(self, cache: Path) -> dict[str, str]:
+        """The environment of a process that asks this Hub; `cache` is what it takes for the Hub's own."""
+        return {"HF_ENDPOINT": self.endpoint, "HF_HUB_OFFLINE": "0", "HF_HOME": str(cache), "HF_TOKEN": ""}
+
+
+def demo_repository() -> Repository:
+    """The demo model as a repository."""
+    return Repository({path.name: path.read_bytes() for path in asset_path(DEMO_MODEL).iterdir() if path.is_file()})
 
 
 @contextmanager

@@ -14,11 +14,11 @@ import pytest
 
 from app.fit import FitJudge
 from app.library import list_remotes
-from app.locations import DEMO_MODEL, Locations, asset_path
+from app.locations import Locations
 from runtime.memory.budget import Machine, plan
 from runtime.options import EngineOptions
 from tests.support.command_line import REPO, Ended, run_hotslot
-from tests.support.hub_server import COMMIT, Fault, HubServer, Repository, running_hub
+from tests.support.hub_server import COMMIT, Fault, HubServer, demo_repository, running_hub
 
 REPO_ID = "someone/Demo"
 GIB = 2**30
@@ -28,16 +28,13 @@ Run = Callable[..., Ended]
 @pytest.fixture
 def hub() -> Iterator[HubServer]:
     with running_hub() as server:
-        folder = asset_path(DEMO_MODEL)
-        server.repositories[REPO_ID] = Repository(
-            {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
-        )
+        server.repositories[REPO_ID] = demo_repository()
         yield server
 
 
 @pytest.fixture
 def environment(hub: HubServer, tmp_path: Path) -> dict[str, str]:
-    return {"HF_ENDPOINT": hub.endpoint, "HF_HUB_OFFLINE": "0", "HF_HOME": str(tmp_path / "hf"), "HF_TOKEN": ""}
+    return hub.variables(tmp_path / "hf")
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 """The models screen with the real downloader against a Hub on the loopback, and switching between models."""
 
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import huggingface_hub.constants
@@ -24,18 +23,9 @@ from runtime.errors import CheckpointError
 from runtime.options import EngineOptions
 from runtime.protocol import Loaded
 from tests.app.tui.conftest import GatedEngine, MakeApp, say, screen_text, settle, until_open, until_shown
-from tests.support.hub_server import Fault, HubServer, Repository, running_hub
+from tests.support.hub_server import Fault, HubServer, Repository
 from tests.support.scripted_engine import Say, ScriptedEngine
-from tests.support.small_repository import REPO_ID, SHARDS, small_model
-
-
-@pytest.fixture
-def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[HubServer]:
-    # The suite is offline by default; this Hub is on the loopback.
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
-    with running_hub() as server:
-        server.repositories[REPO_ID] = Repository(small_model())
-        yield server
+from tests.support.small_repository import REPO_ID, SHARDS
 
 
 def use_hub(app: HotslotApp, hub: HubServer) -> None:
