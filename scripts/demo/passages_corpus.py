@@ -83,19 +83,6 @@ class Writer:
         self.tensors, fields = teaching.read_gguf(gguf)
         self.tokenizer, self.rows = teaching.read_tokenizer(fields), rows
 
-    def write(
-        self,
-        texts: list[str],
-        prefix: str,
-        context: int,
-        max_answer: int,
-        seconds: float,
-        reads: Callable,
-        with_cut: bool = False,
-    ) -> list:
-        scored = self.scored(texts, prefix, context, max_answer, seconds, reads, with_cut=with_cut)
-        return [parsed for parsed, _ in scored]
-
     def scored(
         self,
         texts: list[str],
@@ -127,10 +114,10 @@ def run_passages(gguf: Path, out: Path, seconds: float, rows: int, seed: int) ->
     writer = Writer(gguf, rows)
     rng = random.Random(seed)
     asked = [f"<|im_start|>user\n{text}<|im_end|>\n<|im_start|>assistant\n" for text in requests(rng, NUM_REQUESTS)]
-    passages = writer.write(
-        asked, teaching.SYSTEM, PASSAGE_CONTEXT, MAX_PASSAGE, seconds * PASSAGE_SHARE, passage_of, True
+    written = writer.scored(
+        asked, teaching.SYSTEM, PASSAGE_CONTEXT, MAX_PASSAGE, seconds * PASSAGE_SHARE, passage_of, with_cut=True
     )
-    passages = list({sentences[0]: sentences for sentences in passages}.values())
+    passages = list({sentences[0]: sentences for sentences, _ in written}.values())
     print(f"{len(passages)} passages after {time.time() - began:.0f} s", flush=True)
     sentences = list(dict.fromkeys(s for passage in passages for s in passage if len(content_words(s)) >= 3))
     turns = [f"<|im_start|>user\nSentence: {s}<|im_end|>\n<|im_start|>assistant\n" for s in sentences]
@@ -138,7 +125,7 @@ def run_passages(gguf: Path, out: Path, seconds: float, rows: int, seed: int) ->
         f"<|im_start|>user\nSentence: {s}<|im_end|>\n<|im_start|>assistant\n{q}<|im_end|>\n" for s, q in SHOTS
     )
     prefix = teaching.SYSTEM + shots
-    pairs = writer.write(
+    pairs = writer.scored(
         (turns * QUESTIONS_PER_SENTENCE)[:MOST_QUESTIONS],
         prefix,
         QUESTION_CONTEXT,
@@ -147,7 +134,7 @@ def run_passages(gguf: Path, out: Path, seconds: float, rows: int, seed: int) ->
         question_of,
     )
     questions = defaultdict(set)
-    for sentence, question in pairs:
+    for (sentence, question), _ in pairs:
         questions[sentence].add(question)
     save(passages, questions, out, rng)
     print(f"{len(pairs)} questions on {len(questions)} sentences after {time.time() - began:.0f} s", flush=True)
