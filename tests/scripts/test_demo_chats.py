@@ -13,7 +13,7 @@ sys.path.insert(0, str(ROOT / "scripts"))
 from demo.data.composed import alternatives, fill_in, turned  # noqa: E402
 from demo.data.conversation import Turn, pairs  # noqa: E402
 from demo.data.followups import ASKED, REPEAT, SHORTER, follow_up  # noqa: E402
-from demo.data.handwritten import TOPICS, Handwritten, lookup_blocks, normalised, read_blocks  # noqa: E402
+from demo.data.handwritten import TOPICS, Handwritten, lookup_blocks, normalised, read_blocks, unexamined  # noqa: E402
 from demo.data.memory import DRAWS, KINDS, recall_chat, untold_chat  # noqa: E402
 from demo.data.reasoning import reason_for, with_thoughts  # noqa: E402
 from demo.data.summaries import condensed, summary_chat, summary_of  # noqa: E402
@@ -76,6 +76,7 @@ def test_answers_turn_the_users_words_around():
 def test_hotslot_blocks_have_ten_ways_to_ask(handwritten):
     assert len(handwritten.hotslot) >= 90
     assert all(len(block.questions) >= 10 for block in handwritten.hotslot)
+    assert all(len(block.questions) + sum(map(len, block.more)) >= 50 for block in handwritten.hotslot)
 
 
 def test_training_never_asks_a_held_out_hotslot_question(handwritten):
@@ -88,9 +89,25 @@ def test_training_never_asks_a_held_out_hotslot_question(handwritten):
         if not block.is_examined
     }
     trained = {normalised(block.question(rng)) for block in handwritten.hotslot for _ in range(200)}
+    trained |= {normalised(text) for block in handwritten.hotslot for way in block.more for text in way}
     composed = {normalised(question) for question in handwritten.composer.questions()}
     assert len(held_out) > 150
     assert not held_out & (elsewhere | trained | composed)
+
+
+def test_more_ways_to_ask_are_trained_and_never_examined(tmp_path):
+    path = tmp_path / "blocks.txt"
+    path.write_text(
+        "? a1 | a2 | a3 | a4 | what is left\n+? b [one/two] | what is the left\n+= c\n! d\n", encoding="utf-8"
+    )
+    (block,) = unexamined(read_blocks(path, is_examined=True))
+    assert block.examined == ["what is left"]
+    assert block.more[0] == ("b one", "b two")
+    assert "what is c" in block.more[1]
+    rng = random.Random(0)
+    assert {"a1", "b one", "b two", "c"} <= {block.question(rng) for _ in range(400)}
+    assert {block.question(rng, held_out=True) for _ in range(40)} == {"what is left"}
+    assert not any("left" in way for ways in block.more for way in ways)
 
 
 def test_recall_has_fourteen_kinds_with_ten_phrasings():

@@ -67,6 +67,7 @@ LOOKUP_SHARE = 0.13
 COMPOSED_SHARE = 0.4
 FOLLOW_UP_SHARE = 0.3
 MOST_COUNTED = 48
+MORE_SHARE = 0.6  # of the questions of a block that has more ways to ask
 TASKS = ("how do i {x}", "how can i {x}", "how to {x}", "what is the best way to {x}", "what's the best way to {x}")
 TASKS += ("any tips to {x}", "help me {x}", "i want to {x}", "i need to {x}", "i would like to {x}", "i have to {x}")
 TASKS += (
@@ -112,14 +113,23 @@ class Block:
     """Whether evaluation asks this block's held-out questions, which training then never sees."""
     num_whole: int = 0
     """So many of the questions, the first ones, are written out; frames made the others."""
+    more: tuple[tuple[str, ...], ...] = ()
+    """More ways to ask, each in its variants: training draws them, evaluation asks in none."""
 
     def question(self, rng: random.Random, held_out: bool = False) -> str:
         """One of them; whole questions of a block with framed ones come as often as those."""
+        if self.more and not held_out and rng.random() < MORE_SHARE:
+            return rng.choice(rng.choice(self.more))
         if self.is_examined or held_out:
             return Fillers(rng, (), held_out).phrasing(self.questions)
         if 0 < self.num_whole < len(self.questions) and rng.random() < 0.5:
             return self.questions[rng.randrange(self.num_whole)]
         return rng.choice(self.questions)
+
+    @property
+    def examined(self) -> list[str]:
+        """What evaluation may ask."""
+        return Fillers(random.Random(0), (), held_out=True).own_phrasings(self.questions)
 
     @property
     def weight(self) -> float:
@@ -128,23 +138,47 @@ class Block:
 
 
 def read_blocks(path: Path, is_examined: bool = False) -> list[Block]:
-    """Lines of questions ("?", "~" things to do, "=" things to explain), then lines of answers ("!")."""
+    """Lines of questions ("?", "~" things to do, "=" things to explain), then lines of answers ("!").
+
+    Lines that begin with "+" ("+?", "+~", "+=") are more ways to ask, which evaluation leaves alone.
+    """
     blocks: list[Block] = []
     whole: list[str] = []
     framed: list[str] = []
+    more: list[tuple[str, ...]] = []
     for line in path.read_text(encoding="utf-8").splitlines():
-        mark, text = line[:2], line[2:].strip()
+        is_more = line.startswith("+")
+        mark, text = line[is_more:][:2], line[2 + is_more :].strip()
         if mark in FRAMES:
-            parts = [phrase for part in text.split(" | ") for phrase in alternatives(part)]
-            asked = [frame.replace("{x}", part) for part in parts for frame in FRAMES[mark]]
-            whole, framed = (whole + asked, framed) if mark == "? " else (whole, framed + asked)
+            parts = [in_frames(mark, part) for part in text.split(" | ")]
+            asked = [question for part in parts for question in part]
+            if is_more:
+                more += parts
+            else:
+                whole, framed = (whole + asked, framed) if mark == "? " else (whole, framed + asked)
         elif mark == "! ":
             if whole or framed:
                 first = tuple(dict.fromkeys(whole))
-                blocks.append(Block(tuple(dict.fromkeys(whole + framed)), (), is_examined, len(first)))
-                whole, framed = [], []
+                questions = tuple(dict.fromkeys(whole + framed))
+                blocks.append(Block(questions, (), is_examined, len(first), tuple(more)))
+                whole, framed, more = [], [], []
             blocks[-1] = replace(blocks[-1], answers=(*blocks[-1].answers, text))
     return blocks
+
+
+def in_frames(mark: str, part: str) -> tuple[str, ...]:
+    return tuple(frame.replace("{x}", phrase) for phrase in alternatives(part) for frame in FRAMES[mark])
+
+
+def unexamined(blocks: list[Block]) -> list[Block]:
+    """The blocks without more ways to ask that evaluation may ask in other order or with other small words."""
+    examined = {gist(question) for block in blocks for question in block.examined}
+    kept = [[tuple(q for q in way if gist(q) not in examined) for way in block.more] for block in blocks]
+    return [replace(block, more=tuple(filter(None, ways))) for block, ways in zip(blocks, kept, strict=True)]
+
+
+def gist(question: str) -> tuple[str, ...]:
+    return tuple(sorted(word for word in normalised(question).split() if word not in DROPPED))
 
 
 def lookup_blocks(path: Path) -> list[Block]:
@@ -277,7 +311,7 @@ class Handwritten:
         read["facts"] += [definition_block(line) for line in definitions]
         read["facts"] += capital_blocks((folder / "capitals.txt").read_text(encoding="utf-8"))
         self.composer = Composer(folder)
-        self.hotslot = read["hotslot"]
+        self.hotslot = read["hotslot"] = unexamined(read["hotslot"])
         self.topics = tuple(read.values())
         self.shares = (*TOPICS.values(), LOOKUP_SHARE)
         self.weighed = [(blocks, list(accumulate(block.weight for block in blocks))) for blocks in self.topics]
@@ -285,6 +319,7 @@ class Handwritten:
         self.advised = {id(block) for name in ("advice", "tasks") for block in read[name]}
         every = [block for topic in self.topics for block in topic]
         self.fixed = {normalised(question) for block in every for question in block.questions}
+        self.fixed |= {normalised(question) for block in every for way in block.more for question in way}
         self.known = self.fixed | {normalised(question) for question in self.composer.questions()}
 
     def block(self, rng: random.Random) -> Block:
