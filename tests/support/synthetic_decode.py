@@ -76,7 +76,7 @@ class SyntheticDecode:
         generator = torch.Generator().manual_seed(7)
         for pool in (self.pages.keys, self.pages.values, self.pages.index_keys):
             assert pool is not None
-            # Not zeros: equal scores of blocks would leave their choice open.
+            # Not zeros: what is read of the wrong place must show.
             pool.copy_(torch.randn(pool.shape, generator=generator))
         self.experts.pool.zero_()
         # Waits for what was zeroed above, too.

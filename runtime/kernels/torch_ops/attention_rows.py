@@ -9,7 +9,7 @@ page table past a sequence's end are ignored. A row's bits don't depend on the o
 import torch
 from torch import Tensor
 
-from runtime.kernels.torch_ops.attention import attend, block_scores, select_blocks
+from runtime.kernels.torch_ops.attention import attend, block_scores, first_of_equals
 from runtime.kernels.torch_ops.norms import rms_norm
 from runtime.kernels.torch_ops.rotary import rotate
 from runtime.spec import PAGE_TOKENS
@@ -55,7 +55,7 @@ def select_rows(
     """Numbers of each row's `budget` best complete blocks, int64 [R, budget], ascending, then -1.
 
     index_q fp32 [R, h, d], normed and rotated; index_keys [pages, slots, d]. A row with no more complete blocks than
-    `budget` gets them all.
+    `budget` gets them all. Of blocks with equal scores, of which relu makes many, the first are taken, on every device.
     """
     selected = torch.full((index_q.shape[0], budget), -1, dtype=torch.int64, device=index_q.device)
     for row, position in enumerate(positions.tolist()):
@@ -66,8 +66,7 @@ def select_rows(
             last_tokens = torch.arange(1, num_complete + 1, device=index_q.device) * block_tokens - 1
             slots = _places(page_table[row].expand(num_complete, -1), last_tokens, index_keys.shape[1], block_tokens)
             keys = index_keys.flatten(0, 1).index_select(0, slots).float()
-            scores = block_scores(index_q[row : row + 1], keys)
-            blocks = select_blocks(scores, last_tokens[-1:].new_tensor([num_complete]), budget)[0].nonzero().squeeze(1)
+            blocks = first_of_equals(block_scores(index_q[row : row + 1], keys), budget)[0].sort().values
         selected[row, : len(blocks)] = blocks
     return selected
 
