@@ -14,7 +14,18 @@ from demo.data.composed import alternatives, fill_in, turned  # noqa: E402
 from demo.data.conversation import Turn, pairs  # noqa: E402
 from demo.data.followups import ASKED, REPEAT, SHORTER, follow_up  # noqa: E402
 from demo.data.handwritten import TOPICS, Handwritten, lookup_blocks, normalised, read_blocks, unexamined  # noqa: E402
-from demo.data.memory import DRAWS, KINDS, recall_chat, untold_chat  # noqa: E402
+from demo.data.memory import (  # noqa: E402
+    DRAWS,
+    KINDS,
+    OTHERS,
+    beside_others,
+    corrected,
+    in_passing,
+    owned,
+    recall_chat,
+    staged_chat,
+    untold_chat,
+)
 from demo.data.reasoning import reason_for, with_thoughts  # noqa: E402
 from demo.data.summaries import condensed, summary_chat, summary_of  # noqa: E402
 from demo.data.sums import Sum, asked_and_answered, small_sum, steps_of, sum_chat  # noqa: E402
@@ -133,6 +144,55 @@ def test_recall_evaluates_with_its_own_values_and_phrasings(kind):
     for parts in (kind.told.split(" | "), kind.asked.split(" | ")):
         trained = {fill(seed).phrasing(parts) for seed in range(300)}
         assert not trained & {fill(seed, held_out=True).phrasing(parts) for seed in range(300)}
+
+
+@pytest.mark.parametrize("stage", [corrected, beside_others, owned, in_passing], ids=lambda stage: stage.__name__)
+def test_a_staged_fact_is_told_with_its_value(stage):
+    for seed in range(200):
+        turns, facts = stage(fill(seed), TALK)
+        said = " ".join(turn.content for turn in turns if turn.role == "user").lower()
+        assert facts
+        assert [turn.role for turn in turns] == ["user", "assistant"] * (len(turns) // 2)
+        for fact in facts:
+            is_misspelled = fact.key.lower() not in said
+            assert not is_misspelled or not any(c.isdigit() or c.isupper() for c in fact.key), (fact.key, said)
+            assert all(fact.asked), fact
+
+
+def test_things_of_one_kind_are_asked_for_by_whose_they_are():
+    for seed in range(100):
+        for fact in owned(fill(seed), TALK)[1]:
+            assert fact.asked
+            assert all(fact.owner in text for text in (*fact.asked, *fact.framed, *fact.more_asked))
+
+
+def test_a_corrected_fact_is_answered_with_the_new_value():
+    for seed in range(200):
+        turns, (right,) = corrected(fill(seed), TALK)
+        assert right.key in turns[-1].content
+        assert right.key not in turns[1].content
+
+
+def test_staged_chats_answer_with_their_keys():
+    for seed in range(200):
+        chat, keys = staged_chat(fill(seed), TALK, between=3)
+        answers = [turn.content for turn in chat.turns if turn.role == "assistant"][-len(keys) :]
+        assert all(key in answer for key, answer in zip(keys, answers, strict=True))
+
+
+def test_evaluation_tells_and_asks_only_in_its_own_ways():
+    for kind in (*KINDS, *OTHERS):
+        fact = kind.fact(fill(3, held_out=True))
+        assert not fact.more_told + fact.more_asked
+        usual = [text.format(v="x", V="X", a="x", o="o", O="o") for text in kind.told.split(" | ")]
+        examined = {normalised(text) for text in fill(0, held_out=True).own_phrasings(usual)}
+        more = {normalised(text.format(v="x", V="X", a="x", o="o", O="o")) for way in kind.more_told for text in way}
+        assert not examined & more, kind.name
+    chats = [recall_chat(fill(seed, held_out=True), TALK, between=1)[0] for seed in range(150)]
+    kept = "|".join(
+        text.split("{")[0].strip() for text in ("correction: {t}", "scratch that, {t}", "i mixed that up, {t}")
+    )
+    assert not any(re.search(kept, turn.content, re.I) for chat in chats for turn in chat.turns)
 
 
 def test_names_told_in_evaluation_are_never_told_in_training():

@@ -1,4 +1,8 @@
-"""Owns chats in which the user tells something about themselves and asks for it later."""
+"""Owns chats in which the user tells something about themselves and asks for it later.
+
+Evaluation (`Fillers.held_out`) draws plain chats, its own values and its own phrasings; training also draws what stands
+in lines with "+", made-up values, and chats where a fact is corrected or stands beside those of others.
+"""
 
 import random
 import re
@@ -6,8 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from demo.data.composed import alternatives
 from demo.data.conversation import Conversation, Turn, pairs
-from demo.data.handwritten import respoken, varied
+from demo.data.handwritten import gist, respoken, varied
 from demo.data.words import (
     CITIES,
     COLORS,
@@ -124,13 +129,33 @@ FRAMES = (
     "let us see if you know {p}", "i bet you forgot {p}",
     "have i told you {p}", "try to remember {p}", "tell me again {p}",
 )  # fmt: skip
-FRAMED_SHARE = 0.3
+FRAMED_SHARE, MORE_SHARE = 0.25, 0.5
+STAGED_SHARE = 0.35  # of the chats in training
+MADE_SHARE = 0.5  # of the values that a list has, in training
 CLAUSE = re.compile(r"(what|where|when|how|who|whom|which) ")
 BEFORE_TELLING = (
     "by the way, ", "you should know that ", "just so you know, ", "for the record, ", "let me tell you something: ",
     "remember this: ", "something about me: ", "and ", "well, ", "i forgot to say, ", "oh, and ", "also, ",
     "before we begin, ", "fun fact: ", "please remember: ",
 )  # fmt: skip
+CORRECTED = (
+    "no, sorry, {t}", "wait, that was wrong: {t}", "correction: {t}", "i made a mistake, {t}", "sorry, i meant {v}",
+    "oops, it is {v}, not {w}", "not {w} but {v}", "actually {t}", "i mixed that up, {t}", "no no, {v}, not {w}",
+    "forget {w}, it is {v}", "i said {w}, but {t}", "that has changed: {t}", "hm, {w} is wrong. {t}", "make that {v}",
+    "by the way, it is no longer {w} but {v}", "i told you {w}, please change it to {v}", "scratch that, {t}",
+)  # fmt: skip
+CORRECTED_REPLIES = (
+    "Thank you, I will remember {v}.",
+    "All right, {v} it is.",
+    "Noted: {v}.",
+    "Good that you tell me: {v}.",
+)
+THE_OTHERS = (
+    "my sister", "my brother", "my best friend", "my boss", "our neighbor", "my cousin", "my aunt", "my teacher",
+    "my flatmate", "the new colleague", "my grandfather", "my daughter",
+)  # fmt: skip
+VAGUELY_ASKED = ("number", "appointment")  # such as "what number did i say", which could be anybody's
+CODE_LETTERS = "ABCDEFGHJKLMNPQRSTUVWXYZ"
 UNTOLD = (
     "You have not told me that yet. What is it?",
     "I do not know that, because you have not told me in this chat.",
@@ -142,7 +167,7 @@ UNTOLD = (
 class Fact:
     """Ways to tell it, replies, ways to ask for it later, answers, and the word that must be in the answer.
 
-    `framed` are more ways to ask, which frames made; evaluation asks in none of them.
+    `framed` are more ways to ask, which frames made; evaluation uses none of them, nor what is `more_`.
     """
 
     told: tuple[str, ...]
@@ -151,6 +176,9 @@ class Fact:
     answers: tuple[str, ...]
     key: str
     framed: tuple[str, ...]
+    more_told: tuple[str, ...] = ()
+    more_asked: tuple[str, ...] = ()
+    owner: str = ""
 
 
 @dataclass(frozen=True)
@@ -165,14 +193,21 @@ class Kind:
     draw: Callable[[Fillers], str]
     owners: tuple[str, ...] = ("",)
     phrases: str = ""
+    more_told: tuple[tuple[str, ...], ...] = ()
+    more_asked: tuple[tuple[str, ...], ...] = ()
 
-    def fact(self, fill: Fillers) -> Fact:
-        value, owner = self.draw(fill), fill.rng.choice(self.owners)
+    def fact(self, fill: Fillers, owner: str = "") -> Fact:
+        value, owner = self.draw(fill), owner or fill.rng.choice(self.owners)
         names = {"v": value, "V": capitalised(value), "o": owner, "a": with_article(value)}
+        names["O"] = capitalised(owner) if owner else ""
         texts = (tuple(t.format(**names) for t in parts.split(" | ")) for parts in self.texts)
         told, replies, asked, answers = texts
         more = tuple(dict.fromkeys(framed(self.phrases.format(o=owner)))) if self.phrases else ()
-        return Fact(told, replies, asked, answers, value, tuple(text for text in more if text not in asked))
+        fact = Fact(told, replies, asked, answers, value, tuple(t for t in more if t not in asked), owner=owner)
+        if fill.held_out:
+            return fact
+        drawn = [tuple(fill.rng.choice(w).format(**names) for w in ways) for ways in (self.more_told, self.more_asked)]
+        return replace(fact, more_told=drawn[0], more_asked=drawn[1])
 
     def questions(self, owner: str) -> tuple[str, ...]:
         """They name no value."""
@@ -200,8 +235,59 @@ def any_name(fill: Fillers) -> str:
     return fill.word() if kind < 0.92 or not fill.things else capitalised(fill.rng.choice(fill.half(list(fill.things))))
 
 
-def one_of(words: list[str] | tuple[str, ...]) -> Callable[[Fillers], str]:
-    return lambda fill: fill.rng.choice(fill.half(list(words)))
+def one_of(words: list[str] | tuple[str, ...], made: Callable[[Fillers], str]) -> Callable[[Fillers], str]:
+    """A word of the list; in training half the time a made one, so that the value has to be copied."""
+
+    def draw(fill: Fillers) -> str:
+        if fill.held_out or fill.rng.random() > MADE_SHARE:
+            return fill.rng.choice(fill.half(list(words)))
+        value = made(fill)
+        return draw(fill) if value in words else value
+
+    return draw
+
+
+def any_thing(fill: Fillers) -> str:
+    return fill.rare(fill.rng.choice(fill.half(list(fill.things))))
+
+
+def made_place(fill: Fillers) -> str:
+    near = ("in the", "under the", "behind the", "on the", "next to the", "near the", "inside the", "below my", "on my")
+    return f"{fill.rng.choice(near)} {any_thing(fill)}"
+
+
+def made_plan(fill: Fillers) -> str:
+    things = ("paint a", "repair the", "buy a", "build a", "look for a", "sell the", "draw a", "clean the")
+    kind = fill.rng.random()
+    if kind < 0.3:
+        return fill.rng.choice(("visit ", "meet ", "have lunch with ", "help ")) + fill.first_name()
+    if kind < 0.5:
+        return fill.rng.choice(("go to ", "drive to ", "take a train to ")) + fill.place()
+    return f"{fill.rng.choice(things)} {any_thing(fill)}"
+
+
+def made_day(fill: Fillers) -> str:
+    day = fill.rng.choice(fill.half(DAYS))
+    return fill.rng.choice((f"next {day}", f"{day} at {fill.clock()}", fill.day_of_year(), f"{day} morning"))
+
+
+def made_book(fill: Fillers) -> str:
+    word, thing = fill.word(), capitalised(any_thing(fill))
+    return fill.rng.choice((word, f"The {thing}", f"The {thing} of {word}", f"{word} and the {thing}"))
+
+
+def code(fill: Fillers) -> str:
+    """Digits; in training letters too."""
+    number = str(fill.integer(*fill.rng.choice(((100, 999), (1000, 9999), (100000, 999999)))))
+    if fill.held_out or fill.rng.random() < 0.6:
+        return number
+    letters = "".join(fill.rng.choice(CODE_LETTERS) for _ in range(fill.rng.choice((1, 2, 3))))
+    return fill.rng.choice((letters + number, f"{number}-{letters}", f"{letters}-{number}", fill.word().lower()))
+
+
+def hour(fill: Fillers) -> str:
+    usual = f"{fill.rng.randint(1, 23)}:{fill.integer(10, 59)}"
+    return usual if fill.held_out or fill.rng.random() < 0.6 else fill.clock()
 
 
 def town(fill: Fillers) -> str:
@@ -211,30 +297,30 @@ def town(fill: Fillers) -> str:
 DRAWS: dict[str, Callable[[Fillers], str]] = {
     "name": any_name,
     "home": town,
-    "color": one_of(COLORS),
-    "food": one_of(FOODS),
+    "color": one_of(COLORS, any_thing),
+    "food": one_of(FOODS, any_thing),
     "pet": any_name,
     "relative": any_name,
-    "job": one_of(JOBS),
+    "job": one_of(JOBS, any_thing),
     "age": lambda fill: str(fill.integer(7, 95)),
-    "birthday": lambda fill: f"{fill.integer(1, 30)} {fill.rng.choice(MONTHS[::2])}",
-    "hobby": one_of([hobby for hobby in HOBBIES if hobby.endswith("ing")]),
-    "language": one_of(LANGUAGES),
-    "car": one_of(CARS),
-    "plan": one_of(PLANS),
-    "allergy": one_of(ALLERGIES),
+    "birthday": lambda fill: f"{fill.integer(1, 30)} {fill.rng.choice(MONTHS[::2] if fill.held_out else MONTHS)}",
+    "hobby": one_of([hobby for hobby in HOBBIES if hobby.endswith("ing")], any_thing),
+    "language": one_of(LANGUAGES, Fillers.word),
+    "car": one_of(CARS, Fillers.word),
+    "plan": one_of(PLANS, made_plan),
+    "allergy": one_of(ALLERGIES, any_thing),
     "number": Fillers.number,
-    "book": one_of(BOOKS),
-    "drink": one_of(DRINKS),
-    "sport": one_of(SPORTS),
-    "subject": one_of(SUBJECTS),
-    "appointment": one_of(DAYS),
-    "secret": lambda fill: str(fill.integer(*fill.rng.choice(((100, 999), (1000, 9999), (100000, 999999))))),
+    "book": one_of(BOOKS, made_book),
+    "drink": one_of(DRINKS, any_thing),
+    "sport": one_of(SPORTS, any_thing),
+    "subject": one_of(SUBJECTS, any_thing),
+    "appointment": one_of(DAYS, made_day),
+    "secret": code,
     "called": any_name,
     "favorite": any_name,
-    "kept": one_of(PLACES),
+    "kept": one_of(PLACES, made_place),
     "trip": lambda fill: fill.rng.choice(fill.half(CITIES)) if fill.rng.random() < 0.4 else fill.word(),
-    "time": lambda fill: f"{fill.rng.randint(1, 23)}:{fill.integer(10, 59)}",
+    "time": hour,
     "price": Fillers.number,
     "friend": lambda fill: fill.full_name() if fill.rng.random() < 0.5 else any_name(fill),
 }
@@ -250,23 +336,37 @@ OWNERS |= {"favorite": FAVORITES, "kept": tuple(BELONGINGS), "time": EVENTS, "pr
 def read_kinds(path: Path) -> tuple[Kind, ...]:
     """A line with the kind's name, then its lines: told ">", replies "<", asked "?", answers "!".
 
-    "@" has what frames ask for.
+    "@" has what frames ask for; "+>" and "+?" have more ways to tell and to ask, for training only.
     """
-    texts: dict[str, list[str]] = {}
-    phrases: dict[str, str] = {}
+    lines: dict[str, dict[str, str]] = {}
     for line in path.read_text(encoding="utf-8").splitlines():
-        if line[:2] in ("> ", "< ", "? ", "! "):
-            texts[list(texts)[-1]].append(line[2:])
-        elif line[:2] == "@ ":
-            phrases[list(texts)[-1]] = line[2:]
+        mark, _, text = line.partition(" ")
+        if mark in (">", "<", "?", "!", "@", "+>", "+?"):
+            lines[list(lines)[-1]][mark] = text
         else:
-            texts[line] = []
-    return tuple(
-        Kind(name, *parts, DRAWS[name], OWNERS.get(name, ("",)), phrases.get(name, "")) for name, parts in texts.items()
+            lines[line] = {}
+    return tuple(read_kind(name, marked) for name, marked in lines.items())
+
+
+def read_kind(name: str, marked: dict[str, str]) -> Kind:
+    told, replies, asked, answers = (marked[mark] for mark in (">", "<", "?", "!"))
+    more = [more_ways(marked.get("+" + mark, ""), marked[mark].split(" | ")) for mark in (">", "?")]
+    return Kind(
+        name, told, replies, asked, answers, DRAWS[name], OWNERS.get(name, ("",)), marked.get("@", ""), more[0], more[1]
     )
 
 
+def more_ways(text: str, usual: list[str]) -> tuple[tuple[str, ...], ...]:
+    """Each part in its variants, without those that evaluation uses in other order or with other small words."""
+    held_out = Fillers(random.Random(0), (), held_out=True).own_phrasings(usual)
+    examined = {gist(option) for option in held_out}
+    ways = [tuple(t for t in alternatives(part) if gist(t) not in examined) for part in text.split(" | ") if part]
+    return tuple(filter(None, ways))
+
+
 KINDS = read_kinds(Path(__file__).parents[1] / "text" / "recall.txt")
+OTHERS = read_kinds(Path(__file__).parents[1] / "text" / "recall_others.txt")
+OWNED = tuple(kind for kind in KINDS if len(kind.owners) > 1)
 WEIGHTS = tuple({"name": 4.0, "pet": 2.0, "relative": 2.0, "home": 1.5}.get(kind.name, 1.0) for kind in KINDS)
 
 
@@ -281,7 +381,8 @@ def different_kinds(rng: random.Random, count: int) -> list[Kind]:
 
 def told(fill: Fillers, fact: Fact) -> str:
     """Sometimes with words before it."""
-    text = fill.phrasing(fact.told)
+    is_more = bool(fact.more_told) and fill.rng.random() < MORE_SHARE
+    text = fill.rng.choice(fact.more_told) if is_more else fill.phrasing(fact.told)
     return fill.rng.choice(BEFORE_TELLING) + text if fill.rng.random() < 0.15 and not fill.held_out else text
 
 
@@ -296,6 +397,8 @@ def telling_both(fill: Fillers, one: Fact, other: Fact) -> tuple[Turn, ...]:
 
 
 def asked(fill: Fillers, fact: Fact) -> str:
+    if fact.more_asked and fill.rng.random() < MORE_SHARE:
+        return varied(fill.rng, respoken(fill.rng, fill.rng.choice(fact.more_asked)))
     if fact.framed and not fill.held_out and fill.rng.random() < FRAMED_SHARE:
         return varied(fill.rng, respoken(fill.rng, fill.rng.choice(fact.framed)))
     return varied(fill.rng, fill.reworded(fill.phrasing(fact.asked)))
@@ -308,6 +411,8 @@ def asking(fill: Fillers, fact: Fact) -> tuple[Turn, ...]:
 def recall_chat(fill: Fillers, fillers: list[tuple[Turn, ...]], between: int) -> tuple[Conversation, list[str]]:
     """Facts are told, `between` other exchanges follow, then each fact is asked -> chat and the keys of its answers."""
     rng = fill.rng
+    if not fill.held_out and rng.random() < STAGED_SHARE:
+        return staged_chat(fill, fillers, between)
     facts = [kind.fact(fill) for kind in different_kinds(rng, rng.choice((1, 1, 2, 3)))]
     turns: list[Turn] = [turn for fact in facts for turn in telling(fill, fact)]
     if len(facts) == 2 and not fill.held_out and rng.random() < 0.4:
@@ -318,6 +423,83 @@ def recall_chat(fill: Fillers, fillers: list[tuple[Turn, ...]], between: int) ->
     for fact in order:
         turns += asking(fill, fact)
     return Conversation("recall", tuple(turns), learns_questions=True), [fact.key for fact in order]
+
+
+def staged_chat(fill: Fillers, fillers: list[tuple[Turn, ...]], between: int) -> tuple[Conversation, list[str]]:
+    """As recall_chat, with something that could be mistaken for what is asked."""
+    rng = fill.rng
+    stage = rng.choice((corrected, beside_others, beside_others, owned, in_passing))
+    told_first, facts = stage(fill, fillers)
+    turns = [*told_first, *(turn for exchange in rng.choices(fillers, k=between) for turn in exchange)]
+    order = rng.sample(facts, len(facts))
+    for fact in order:
+        turns += asking(fill, fact)
+    return Conversation("recall", tuple(turns), learns_questions=True), [fact.key for fact in order]
+
+
+def corrected(fill: Fillers, fillers: list[tuple[Turn, ...]]) -> tuple[list[Turn], list[Fact]]:
+    """A fact that the user takes back, at once or later, for another value."""
+    kind = different_kinds(fill.rng, 1)[0]
+    wrong, right = different_values(fill, [(kind, owner) for owner in [fill.rng.choice(kind.owners)] * 2])
+    names = {"v": right.key, "w": wrong.key, "t": fill.rng.choice((*right.told, *right.more_told))}
+    said = varied(fill.rng, fill.rng.choice(CORRECTED).format(**names))
+    later = fill.rng.choice(fillers) if fill.rng.random() < 0.3 else ()
+    reply = fill.rng.choice(CORRECTED_REPLIES).format(**names)
+    return [*telling(fill, wrong), *later, *pairs(said, reply)], [right]
+
+
+def beside_others(fill: Fillers, fillers: list[tuple[Turn, ...]]) -> tuple[list[Turn], list[Fact]]:
+    """The same of two or three people, the user among them or not; some of it is asked for."""
+    rng = fill.rng
+    kind = rng.choice(OTHERS)
+    people = rng.sample((*THE_OTHERS, *(fill.first_name() for _ in THE_OTHERS)), rng.choice((1, 2, 2)))
+    mine = [(own, "") for own in KINDS if own.name == kind.name and own.name not in VAGUELY_ASKED]
+    is_told = len(people) < 2 or rng.random() < 0.6
+    return told_in_turn(fill, [(kind, person) for person in people] + (mine if is_told else []))
+
+
+def owned(fill: Fillers, fillers: list[tuple[Turn, ...]]) -> tuple[list[Turn], list[Fact]]:
+    """The same of two or three things or people of the user."""
+    kind = fill.rng.choice(OWNED)
+    turns, facts = told_in_turn(
+        fill, [(kind, owner) for owner in fill.rng.sample(kind.owners, fill.rng.choice((2, 3)))]
+    )
+    return turns, [naming_its_owner(fact) for fact in facts]
+
+
+def told_in_turn(fill: Fillers, kinds: list[tuple[Kind, str]]) -> tuple[list[Turn], list[Fact]]:
+    facts = different_values(fill, kinds)
+    facts = fill.rng.sample(facts, len(facts))
+    if len(facts) == 2 and fill.rng.random() < 0.4:
+        turns = list(telling_both(fill, *facts))
+    else:
+        turns = [turn for fact in facts for turn in telling(fill, fact)]
+    return turns, facts[: fill.rng.choice((1, 2, 3))] if fill.rng.random() < 0.5 else [fill.rng.choice(facts)]
+
+
+def naming_its_owner(fact: Fact) -> Fact:
+    """The fact without questions that could mean another one."""
+    kept = [tuple(t for t in texts if fact.owner in t) for texts in (fact.asked, fact.framed, fact.more_asked)]
+    return replace(fact, asked=kept[0], framed=kept[1], more_asked=kept[2])
+
+
+def in_passing(fill: Fillers, fillers: list[tuple[Turn, ...]]) -> tuple[list[Turn], list[Fact]]:
+    """A fact told in one breath with a question on something else, which gets the reply."""
+    fact = different_kinds(fill.rng, 1)[0].fact(fill)
+    question, answer = fill.rng.choice(fillers)[:2]
+    said = varied(fill.rng, told(fill, fact)).rstrip(".!")
+    return [Turn("user", f"{said}{fill.rng.choice(('. ', ', ', '! ', ' and '))}{question.content}"), answer], [fact]
+
+
+def different_values(fill: Fillers, kinds: list[tuple[Kind, str]]) -> list[Fact]:
+    """A fact for each kind and owner, no two with the same value or one within the other."""
+    facts: list[Fact] = []
+    while len(facts) < len(kinds):
+        kind, owner = kinds[len(facts)]
+        fact = kind.fact(fill, owner)
+        if not any(fact.key in other.key or other.key in fact.key for other in facts):
+            facts.append(fact)
+    return facts
 
 
 def untold_chat(fill: Fillers, fillers: list[tuple[Turn, ...]]) -> Conversation:
