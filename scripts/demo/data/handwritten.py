@@ -63,6 +63,11 @@ TOPICS = {
     "more": 0.06,
 }
 TOPICS |= {"facts": 0.13, "answers": 0.08, "hotslot": 0.18}
+# Everyday life, by its fields.
+TOPICS |= {"everyday-home": 0.1, "everyday-food": 0.11, "everyday-life": 0.1}
+TOPICS |= {"everyday-words": 0.09, "everyday-fun": 0.08}
+FACTUAL = ("facts", "answers", "lookup", "hotslot", "everyday-words")
+ADVISING = ("advice", "tasks", "everyday-home", "everyday-food", "everyday-life")
 LOOKUP_SHARE = 0.13
 COMPOSED_SHARE = 0.4
 FOLLOW_UP_SHARE = 0.3
@@ -315,8 +320,8 @@ class Handwritten:
         self.topics = tuple(read.values())
         self.shares = (*TOPICS.values(), LOOKUP_SHARE)
         self.weighed = [(blocks, list(accumulate(block.weight for block in blocks))) for blocks in self.topics]
-        self.taught = {id(block) for name in ("facts", "answers", "lookup", "hotslot") for block in read[name]}
-        self.advised = {id(block) for name in ("advice", "tasks") for block in read[name]}
+        self.taught = {id(block) for name in FACTUAL for block in read[name]}
+        self.advised = {id(block) for name in ADVISING for block in read[name]}
         every = [block for topic in self.topics for block in topic]
         self.fixed = {normalised(question) for block in every for question in block.questions}
         self.fixed |= {normalised(question) for block in every for way in block.more for question in way}
