@@ -53,6 +53,7 @@ def parse_arguments() -> argparse.Namespace:
     train.add_argument("--length", type=int, default=1024)
     train.add_argument("--seconds", type=float, default=520, help="of this piece, set-up included")
     train.add_argument("--span", type=float, help="of training over all pieces; the default is one piece")
+    train.add_argument("--ends", type=float, help="instead of --span: the epoch second when the last piece ends")
     train.add_argument("--peak", type=float, default=1.0, help="factor on the learning rates")
     train.add_argument("--indexer-rows", type=int, default=4, help="rows of each step that train the indexer")
     train.add_argument("--budget", type=int, help="sparse attention with this budget while training")
@@ -165,6 +166,7 @@ def train(arguments: argparse.Namespace) -> None:
     plan = TrainingPlan(
         arguments.seconds,
         span=arguments.span,
+        ends=arguments.ends,
         tokens_per_step=arguments.step_tokens,
         peak=arguments.peak,
         budget=arguments.budget,

@@ -27,6 +27,7 @@ LOOKED_AT = 50  # steps between two looks at the rows' file and the snapshot's c
 class TrainingPlan:
     seconds: float  # of this piece, from the start of the stage, set-up included
     span: float | None = None  # seconds of training over all pieces; None: this piece is the whole
+    ends: float | None = None  # or the time when the last piece ends, whenever the first one begins
     tokens_per_step: int = 65536
     peak: float = 1.0  # factor on all learning rates
     budget: int | None = None  # sparse selection while training; None is dense
@@ -97,6 +98,8 @@ class Trainer:
         started = time.time() - done.trained_s
         left = self.plan.seconds - (time.time() - began)
         span = self.plan.span or done.trained_s + left
+        if self.plan.ends:
+            span = self.plan.ends - started
         until = min(span, done.trained_s + left)
         while (trained := time.time() - started) < until:
             if done.step % LOOKED_AT == 0:

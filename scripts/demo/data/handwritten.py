@@ -3,7 +3,7 @@
 import random
 import re
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import partial, reduce
 from itertools import accumulate
 from pathlib import Path
 
@@ -15,8 +15,14 @@ from demo.data.synonyms import with_synonyms
 from demo.data.words import Fillers, capitalised, with_article
 from demo.listing import listed
 
-SYNONYM_SHARE, SHORTENED_SHARE = 0.15, 0.06
+SYNONYM_SHARE, SHORTENED_SHARE, LED_SHARE, KEYWORD_SHARE = 0.18, 0.06, 0.1, 0.05
 DROPPED = frozenset(listed("a an the do does is are of to me my i you your please can should for with"))
+SMALL_WORDS = DROPPED | frozenset(
+    listed(
+        "what whats what's which how why when where who it this that there here and or so in on at by from be was were has "
+        "have had did will would could tell give show explain know want need get make about some any one just also again"
+    )
+)
 QUESTION_WORDS = ("what", "who", "where", "when", "why", "how", "which", "is", "are", "do", "does", "can", "should")
 QUESTION_WORDS += ("will", "was", "did", "could", "would", "what's", "who's")
 OPENINGS = ("hi, ", "hey, ", "hello, ", "hi! ", "hello! ", "please ", "so, ", "well, ", "ok, ", "um, ", "hey hotslot, ")
@@ -35,6 +41,20 @@ LEADS = (
     "ok so ",
     "ugh, ",
 )
+BEFORE = (
+    "I just came home.", "I need your help.", "I am new here.", "It is late here.", "Sorry to bother you.", "One more thing.",
+    "My sister asked me this.", "We talked about this at lunch.", "I have been wondering about this all day.",
+    "I hope you can help me.", "I am curious.", "Something else.", "Let's change the subject.", "I woke up early today.",
+    "My friend and I could not agree.", "You seem nice.", "I have a free minute.", "I am sitting on the train.",
+    "Work was long today.", "I was thinking.", "I do not know whom to ask.", "Maybe this is a silly question.",
+    "My son wants to know this.", "I am back.", "Thanks for your patience.", "Here is what I want to know.", "Good to see you.",
+    "I read something about this.", "Time for a break.", "I am a bit tired.", "Don't laugh.", "This is for a friend.",
+    "It is raining outside.", "My coffee is ready.", "I am bored.", "Hope you are well.", "Long time no see.", "No hurry.",
+)  # fmt: skip
+AFTER = (
+    "Any ideas?", "Any tips?", "What do you say?", "Please be brief.", "Can you help?", "I would love to know.", "Thank you!",
+    "I am not sure myself.", "Do you know?", "What would you say?", "I can't find it anywhere.", "A short answer is enough.",
+)  # fmt: skip
 ENDINGS = (" please", ", please", " thanks", " right now", " for me", " today")
 ORDERS = re.compile(r"^(tell|give|write|explain|recommend|suggest|name|list|say|help|describe|show|make)\b")
 MASS = set(
@@ -282,14 +302,24 @@ def varied(rng: random.Random, question: str) -> str:
 
 
 def respoken(rng: random.Random, question: str) -> str:
-    """Now and then with other words, or without the small ones."""
-    style = rng.random()
-    if style < SYNONYM_SHARE:
-        return with_synonyms(rng, question)
-    if style < SYNONYM_SHARE + SHORTENED_SHARE:
-        words = [word for word in question.split() if word not in DROPPED]
-        return " ".join(words) if len(words) > 1 else question
-    return question
+    """Now and then with other words, without the small ones, as a search for its words, or beside another sentence."""
+    styles = (SYNONYM_SHARE, SHORTENED_SHARE, KEYWORD_SHARE, LED_SHARE)
+    makers = (with_synonyms, partial(without, DROPPED, 2), partial(without, SMALL_WORDS, 1), beside)
+    made = rng.choices((*makers, None), (*styles, 1 - sum(styles)))[0]
+    return made(rng, question) if made else question
+
+
+def without(dropped: frozenset[str], fewest: int, rng: random.Random, question: str) -> str:
+    """The question without these words, if so many are left."""
+    words = [word for word in question.split() if word.lower().strip("?!.,") not in dropped]
+    return " ".join(words) if len(words) >= fewest else question
+
+
+def beside(rng: random.Random, question: str) -> str:
+    """A sentence that tells or asks nothing new stands before the question or, less often, after it."""
+    text = with_capitals(question)
+    mark = "" if text.endswith(("!", "?", ".")) else "?" if question.split()[0] in QUESTION_WORDS else "."
+    return f"{rng.choice(BEFORE)} {text}" if rng.random() < 0.7 else f"{text}{mark} {rng.choice(AFTER)}"
 
 
 def with_capitals(text: str) -> str:
