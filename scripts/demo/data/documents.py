@@ -127,7 +127,14 @@ class DocumentWriter:
             for fact in part.facts
         ]
 
-    def item(self, fill: Fillers, characters: int = 0, quoting: float = 0.6, missing: float = 0.17) -> DocumentItem:
+    def item(
+        self,
+        fill: Fillers,
+        characters: int = 0,
+        quoting: float = 0.6,
+        missing: float = 0.17,
+        filed_share: float = FILED_SHARE,
+    ) -> DocumentItem:
         """A document of about so many characters (0: one or two parts) with up to 20 questions."""
         rng = fill.rng
         wanted = (
@@ -140,12 +147,12 @@ class DocumentWriter:
             asked = list({one.question: one for one in asked if one}.values())
             if asked and (missing < 1 or asked[0].fact is None):
                 break
-        return self.written(fill, parts, asked)
+        return self.written(fill, parts, asked, filed_share)
 
-    def written(self, fill: Fillers, parts: list[Part], asked: list[Asked]) -> DocumentItem:
+    def written(self, fill: Fillers, parts: list[Part], asked: list[Asked], filed_share: float) -> DocumentItem:
         rng = fill.rng
         sentences = [[fact.sentence for fact in part.facts] for part in parts if part.facts]
-        is_filed = not fill.held_out and rng.random() < FILED_SHARE
+        is_filed = not fill.held_out and rng.random() < filed_share
         page = Page.as_file(fill, sentences) if is_filed else Page.laid_out(fill, sentences)
         turns: list[Turn] = []
         in_system = not is_filed and rng.random() < 0.2

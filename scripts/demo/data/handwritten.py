@@ -19,8 +19,9 @@ SYNONYM_SHARE, SHORTENED_SHARE, LED_SHARE, KEYWORD_SHARE = 0.18, 0.06, 0.1, 0.05
 DROPPED = frozenset(listed("a an the do does is are of to me my i you your please can should for with"))
 SMALL_WORDS = DROPPED | frozenset(
     listed(
-        "what whats what's which how why when where who it this that there here and or so in on at by from be was were has "
-        "have had did will would could tell give show explain know want need get make about some any one just also again"
+        "what whats what's which how why when where who it this that there here and or so in on at by from be was were "
+        "has have had did will would could tell give show explain know want need get make about some any one just also "
+        "again"
     )
 )
 QUESTION_WORDS = ("what", "who", "where", "when", "why", "how", "which", "is", "are", "do", "does", "can", "should")
@@ -42,18 +43,20 @@ LEADS = (
     "ugh, ",
 )
 BEFORE = (
-    "I just came home.", "I need your help.", "I am new here.", "It is late here.", "Sorry to bother you.", "One more thing.",
-    "My sister asked me this.", "We talked about this at lunch.", "I have been wondering about this all day.",
-    "I hope you can help me.", "I am curious.", "Something else.", "Let's change the subject.", "I woke up early today.",
-    "My friend and I could not agree.", "You seem nice.", "I have a free minute.", "I am sitting on the train.",
-    "Work was long today.", "I was thinking.", "I do not know whom to ask.", "Maybe this is a silly question.",
-    "My son wants to know this.", "I am back.", "Thanks for your patience.", "Here is what I want to know.", "Good to see you.",
-    "I read something about this.", "Time for a break.", "I am a bit tired.", "Don't laugh.", "This is for a friend.",
-    "It is raining outside.", "My coffee is ready.", "I am bored.", "Hope you are well.", "Long time no see.", "No hurry.",
+    "I just came home.", "I need your help.", "I am new here.", "It is late here.", "Sorry to bother you.",
+    "One more thing.", "My sister asked me this.", "We talked about this at lunch.",
+    "I have been wondering about this all day.", "I hope you can help me.", "I am curious.", "Something else.",
+    "Let's change the subject.", "I woke up early today.", "My friend and I could not agree.", "You seem nice.",
+    "I have a free minute.", "I am sitting on the train.", "Work was long today.", "I was thinking.",
+    "I do not know whom to ask.", "Maybe this is a silly question.", "My son wants to know this.", "I am back.",
+    "Thanks for your patience.", "Here is what I want to know.", "Good to see you.", "I read something about this.",
+    "Time for a break.", "I am a bit tired.", "Don't laugh.", "This is for a friend.", "It is raining outside.",
+    "My coffee is ready.", "I am bored.", "Hope you are well.", "Long time no see.", "No hurry.",
 )  # fmt: skip
 AFTER = (
-    "Any ideas?", "Any tips?", "What do you say?", "Please be brief.", "Can you help?", "I would love to know.", "Thank you!",
-    "I am not sure myself.", "Do you know?", "What would you say?", "I can't find it anywhere.", "A short answer is enough.",
+    "Any ideas?", "Any tips?", "What do you say?", "Please be brief.", "Can you help?", "I would love to know.",
+    "Thank you!", "I am not sure myself.", "Do you know?", "What would you say?", "I can't find it anywhere.",
+    "A short answer is enough.",
 )  # fmt: skip
 ENDINGS = (" please", ", please", " thanks", " right now", " for me", " today")
 ORDERS = re.compile(r"^(tell|give|write|explain|recommend|suggest|name|list|say|help|describe|show|make)\b")

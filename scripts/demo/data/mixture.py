@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from demo.data.app_chats import AppChats
 from demo.data.conversation import Conversation, Turn, pairs, render
 from demo.data.documents import DocumentWriter
 from demo.data.glossary import read_glosses
@@ -26,7 +27,7 @@ from demo.data.topics import TopicWriter
 from demo.data.wordnet import Noun, read_nouns, short_gloss
 from demo.data.words import Fillers, read_common_words, with_article
 
-THINKING_SHARE = 0.15
+THINKING_SHARE, APP_THINKING_SHARE = 0.15, 0.5
 MEDIUM_CHARACTERS, LONG_CHARACTERS = (0.2, 1.1), (1.1, 3.0)  # of a document for each token of a row
 THINKING_SUMS_SHARE = 0.35
 
@@ -49,6 +50,7 @@ class Mix:
     titles: int
     summaries: int
     lookups: int = 0
+    app_chats: int = 0
 
 
 SHORT_MIX = Mix(
@@ -70,35 +72,37 @@ SHORT_MIX = Mix(
 # For training that goes on from weights, on rows of 2,048 tokens and then of 8,192: finding and copying in other words.
 FINDING_MIX = Mix(
     teacher_rounds=2.0,
-    handwritten=420_000,
-    recall=110_000,
-    sums=45_000,
+    handwritten=340_000,
+    recall=90_000,
+    sums=40_000,
     words=8_000,
     unknown=5_000,
-    documents=200_000,
-    medium_documents=30_000,
-    long_documents=9_000,
-    tools=72_000,
-    requests=20_000,
-    titles=40_000,
+    documents=180_000,
+    medium_documents=24_000,
+    long_documents=6_000,
+    tools=58_000,
+    requests=18_000,
+    titles=36_000,
     summaries=8_000,
-    lookups=50_000,
+    lookups=40_000,
+    app_chats=44_000,
 )
 DEEP_MIX = Mix(
     teacher_rounds=1.0,
-    handwritten=175_000,
-    recall=48_000,
-    sums=18_000,
+    handwritten=145_000,
+    recall=40_000,
+    sums=16_000,
     words=3_000,
     unknown=2_000,
-    documents=58_000,
+    documents=56_000,
     medium_documents=7_000,
-    long_documents=4_800,
-    tools=24_000,
-    requests=8_000,
-    titles=15_000,
+    long_documents=4_500,
+    tools=18_000,
+    requests=7_000,
+    titles=14_000,
     summaries=2_500,
     lookups=12_000,
+    app_chats=13_000,
 )
 
 LONG_MIX = Mix(
@@ -145,6 +149,7 @@ class Generators:
         topics, readings = TopicWriter(text_folder / "topics.txt"), read_readings(text_folder)
         self.documents = DocumentWriter(passages, topics, readings, read_glosses(nouns))
         self.tools = ToolWriter(self.documents, self.handwritten)
+        self.app_chats = AppChats(self.documents, self.handwritten, self.tools)
         self.requests = read_requests(text_folder / "requests.txt")
         self.nouns = [noun for noun in nouns if noun.uses >= 3 and is_definable(noun)]
         left_out = self.tools.uses.vocabulary.left_out() | set(self.things[::4])
@@ -196,6 +201,11 @@ class Generators:
     def long_document(self, rng: random.Random, characters: int) -> Conversation:
         return self.documents.item(self.fill(rng), characters).conversation
 
+    def app_chat(self, rng: random.Random, length: int) -> Conversation:
+        """Now and then about a document that takes up to half of a row."""
+        is_short = rng.random() < 0.8
+        return self.app_chats.chat(self.fill(rng), 0 if is_short else rng.randint(length // 8, int(length * 1.5)))
+
     def titled(self, fill: Fillers) -> tuple[str, str]:
         """Question and answer of a chat that gets a title; evaluation has chats of its own."""
         while True:
@@ -231,6 +241,9 @@ class Generators:
             conversation = request_chat(self.fill(rng), self.requests, self.tools.uses)
         elif kind == "lookups":
             return copying_chat(self.fill(rng))
+        elif kind == "app_chats":
+            conversation = self.app_chat(rng, length)
+            return with_thoughts(rng, conversation) if rng.random() < APP_THINKING_SHARE else conversation
         elif kind == "sums":
             return sum_chat(self.fill(rng), thinking=rng.random() < THINKING_SUMS_SHARE)
         elif kind == "unknown":

@@ -8,6 +8,7 @@ from demo.data.conversation import Call, Conversation, Turn, with_reasoning
 NOT_THERE = re.compile(r"does not (say|mention)|cannot find|not in the (text|document)|says nothing", re.I)
 QUOTED = re.compile(r'"([^"]{8,})"')
 REMEMBERED = re.compile(r"^(Yes, your|Your|You (live|told|like|are(?! welcome)|work|drive|do|want|have not)|It is)\b")
+OF_DOCUMENT = re.compile(r"\b(the document (says|does not)|according to the document)\b", re.I)
 KINDS = (
     (r"\b(joke|funny|laugh)\b", "a joke", "I tell a short, harmless one."),
     (r"\b(story|tale)\b", "a story", "I tell a small story with a good end."),
@@ -88,7 +89,7 @@ def reason_for(rng: random.Random, turn: Turn, before: Turn, kind: str) -> str:
         return call_reason(turn.calls)
     if before.role == "tool":
         return f"The result is: {shortened(before.content, 100)} I tell the user in a sentence."
-    if kind == "document":
+    if kind == "document" and OF_DOCUMENT.search(turn.content):
         return document_reason(before.content, turn.content)
     if REMEMBERED.search(turn.content) and re.search(r"\b(my|i|me)\b", before.content.lower()):
         return recall_reason(before.content, turn.content)
