@@ -113,6 +113,17 @@ def test_held_out_phrasings_are_not_trained(writer):
         assert len(options) < 5 or not trained & held_out, section
 
 
+def test_more_ways_to_ask_are_for_training_only(writer):
+    texts = writer.uses.texts
+    for section, ways in texts.more_phrasings.items():
+        more = {phrasing.template for way in ways for phrasing in way}
+        assert not more & {texts.phrasing(filler(seed, True), section).template for seed in range(100)}
+        assert more & {texts.phrasing(filler(seed), section).template for seed in range(100)}
+        examined = {phrasing.template.lower() for phrasing in filler(0, True).own_phrasings(texts.phrasings[section])}
+        assert not examined & {template.lower() for template in more}
+    assert all(tool.name in texts.more_phrasings for tool in TOOLS)
+
+
 def test_held_out_words_are_not_trained(writer):
     vocabulary = writer.uses.vocabulary
     for name in ("stemword", "dirword", "noun", "term", "simple_command", "program"):

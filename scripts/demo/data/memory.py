@@ -129,7 +129,7 @@ FRAMES = (
     "let us see if you know {p}", "i bet you forgot {p}",
     "have i told you {p}", "try to remember {p}", "tell me again {p}",
 )  # fmt: skip
-FRAMED_SHARE, MORE_SHARE = 0.25, 0.5
+FRAMED_SHARE, MORE_ASKED_SHARE, MORE_TOLD_SHARE = 0.3, 0.4, 0.5
 STAGED_SHARE = 0.35  # of the chats in training
 MADE_SHARE = 0.5  # of the values that a list has, in training
 CLAUSE = re.compile(r"(what|where|when|how|who|whom|which) ")
@@ -381,7 +381,7 @@ def different_kinds(rng: random.Random, count: int) -> list[Kind]:
 
 def told(fill: Fillers, fact: Fact) -> str:
     """Sometimes with words before it."""
-    is_more = bool(fact.more_told) and fill.rng.random() < MORE_SHARE
+    is_more = bool(fact.more_told) and fill.rng.random() < MORE_TOLD_SHARE
     text = fill.rng.choice(fact.more_told) if is_more else fill.phrasing(fact.told)
     return fill.rng.choice(BEFORE_TELLING) + text if fill.rng.random() < 0.15 and not fill.held_out else text
 
@@ -397,11 +397,14 @@ def telling_both(fill: Fillers, one: Fact, other: Fact) -> tuple[Turn, ...]:
 
 
 def asked(fill: Fillers, fact: Fact) -> str:
-    if fact.more_asked and fill.rng.random() < MORE_SHARE:
-        return varied(fill.rng, respoken(fill.rng, fill.rng.choice(fact.more_asked)))
-    if fact.framed and not fill.held_out and fill.rng.random() < FRAMED_SHARE:
-        return varied(fill.rng, respoken(fill.rng, fill.rng.choice(fact.framed)))
-    return varied(fill.rng, fill.reworded(fill.phrasing(fact.asked)))
+    """A phrasing, in the teacher's words, or in training in one of the ways that evaluation does not use."""
+    usual = fill.phrasing(fact.asked)
+    text = fill.reworded(usual)
+    if text == usual and fact.more_asked and fill.rng.random() < MORE_ASKED_SHARE:
+        text = respoken(fill.rng, fill.rng.choice(fact.more_asked))
+    elif text == usual and fact.framed and not fill.held_out and fill.rng.random() < FRAMED_SHARE:
+        text = respoken(fill.rng, fill.rng.choice(fact.framed))
+    return varied(fill.rng, text)
 
 
 def asking(fill: Fillers, fact: Fact) -> tuple[Turn, ...]:
@@ -411,7 +414,7 @@ def asking(fill: Fillers, fact: Fact) -> tuple[Turn, ...]:
 def recall_chat(fill: Fillers, fillers: list[tuple[Turn, ...]], between: int) -> tuple[Conversation, list[str]]:
     """Facts are told, `between` other exchanges follow, then each fact is asked -> chat and the keys of its answers."""
     rng = fill.rng
-    if not fill.held_out and rng.random() < STAGED_SHARE:
+    if fillers and not fill.held_out and rng.random() < STAGED_SHARE:
         return staged_chat(fill, fillers, between)
     facts = [kind.fact(fill) for kind in different_kinds(rng, rng.choice((1, 1, 2, 3)))]
     turns: list[Turn] = [turn for fact in facts for turn in telling(fill, fact)]

@@ -1,19 +1,25 @@
 """Owns the reading of text/tools_*.txt: ways to ask for each tool, results, and the answers that use them.
 
+The lines of tools_more.txt are for training only, each with its variants ("[your/the]").
+
 A line "request => name=value; name=value" states the arguments; without it they are the slots that are parameters'
 names. A value without a name is the first parameter's. " + => " parts the arguments of two calls.
 """
 
+import random
 import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from demo.data.composed import alternatives
+from demo.data.handwritten import gist
 from demo.data.tool_words import SLOT
 from demo.data.words import Fillers
 
 NAMED = re.compile(r"(\w+)=(.*)", re.S)
 FILES = ("tools_files.txt", "tools_sums.txt", "tools_talk.txt", "tools_everyday.txt", "tools_context.txt")
 LISTINGS = {"listed": "listing"}
+MORE_SHARE = 0.45  # of the requests in training
 
 
 def slot_names(text: str) -> tuple[str, ...]:
@@ -66,16 +72,23 @@ def parse_outcome(line: str) -> Outcome:
     return Outcome(result.replace("\\n", "\n"), tuple(answers.split(" | ")))
 
 
+def read_sections(path: Path) -> dict[str, list[str]]:
+    sections: dict[str, list[str]] = {}
+    section = ""
+    for line in path.read_text(encoding="utf-8").splitlines():
+        if line.startswith("# ") and line[2:3].islower():
+            section = line[2:]
+        else:
+            sections.setdefault(section, []).append(line)
+    return sections
+
+
 class ToolTexts:
     def __init__(self, folder: Path) -> None:
         self.lines: dict[str, list[str]] = {}
         for name in FILES:
-            section = ""
-            for line in (folder / name).read_text(encoding="utf-8").splitlines():
-                if line.startswith("# ") and line[2:3].islower():
-                    section = line[2:]
-                else:
-                    self.lines.setdefault(section, []).append(line)
+            for section, lines in read_sections(folder / name).items():
+                self.lines.setdefault(section, []).extend(lines)
         self.outcomes: dict[str, list[Outcome]] = {}
         self.phrasings: dict[str, list[Phrasing]] = {}
         outcomes = (" results", " errors", "denied", "missing", "no tool")
@@ -85,8 +98,38 @@ class ToolTexts:
             else:
                 self.phrasings[section] = [parse_phrasing(line) for line in lines]
 
+        more = read_sections(folder / "tools_more.txt")
+        self.more = {section: self.ways(section, lines) for section, lines in more.items()}
+        self.more_phrasings = {
+            section: [tuple(map(parse_phrasing, way)) for way in ways]
+            for section, ways in self.more.items()
+            if section in self.phrasings
+        }
+
+    def ways(self, section: str, lines: list[str]) -> list[list[str]]:
+        """The variants of each line, without those that evaluation uses in other order or with other small words."""
+        examined = {gist(template(line)) for line in held_out(self.lines[section])}
+        ways = [[text for text in alternatives(line) if gist(template(text)) not in examined] for line in lines]
+        return [way for way in ways if way]
+
+    def phrasing(self, fill: Fillers, section: str) -> Phrasing:
+        more = self.more_phrasings.get(section)
+        if more and not fill.held_out and fill.rng.random() < MORE_SHARE:
+            return fill.rng.choice(fill.rng.choice(more))
+        return fill.phrasing(self.phrasings[section])
+
     def line(self, fill: Fillers, section: str) -> str:
+        if section in self.more and not fill.held_out and fill.rng.random() < MORE_SHARE:
+            return fill.rng.choice(fill.rng.choice(self.more[section]))
         return fill.phrasing(self.lines[section])
 
     def has(self, section: str) -> bool:
         return section in self.lines
+
+
+def template(line: str) -> str:
+    return line.split(" => ")[0]
+
+
+def held_out(lines: list[str]) -> list[str]:
+    return Fillers(random.Random(0), (), held_out=True).own_phrasings(lines)

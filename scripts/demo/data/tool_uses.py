@@ -88,7 +88,7 @@ class Uses:
     def phrasing(self, fill: Fillers, section: str, offers: tuple[Offer, ...], kept: tuple[str, ...] = ()) -> Phrasing:
         """One whose parameters the schemas have."""
         while True:
-            phrasing = fill.phrasing(self.texts.phrasings[section])
+            phrasing = self.texts.phrasing(fill, section)
             bound = [{*phrasing.bound(number, offer.tool.slots), *kept} for number, offer in enumerate(offers)]
             if all(offer.accepts(names) for offer, names in zip(offers, bound, strict=True)):
                 return phrasing
@@ -109,6 +109,9 @@ class Uses:
             after = self.texts.line(fill, "after")
         elif style < 0.45 and is_closed:
             template = template[:-1]
+        elif style > 0.85 and not fill.held_out:
+            before = self.texts.line(fill, "before")
+            after = self.texts.line(fill, "after") if is_closed else ""
         template = lowered(template) if typing < 0.1 else decapitalised(template) if typing < 0.17 else template
         before, after = (self.vocabulary.expand(fill, text) for text in (before, after))
         return " ".join(part for part in (before, slots.shown(template), after) if part)
