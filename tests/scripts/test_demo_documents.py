@@ -13,12 +13,12 @@ REPO = Path(__file__).parents[2]
 sys.path.insert(0, str(REPO / "scripts"))
 
 from demo.data.conversation import render  # noqa: E402
-from demo.data.documents import DocumentWriter  # noqa: E402
+from demo.data.documents import DocumentWriter, Part, Questions, stranger  # noqa: E402
 from demo.data.files import filed  # noqa: E402
 from demo.data.lookups import lookup_chat  # noqa: E402
 from demo.data.passages import Passage, Passages, is_answered_alone, stems  # noqa: E402
 from demo.data.readings import read_reading, read_readings  # noqa: E402
-from demo.data.topics import TopicWriter  # noqa: E402
+from demo.data.topics import DocumentFact, TopicWriter  # noqa: E402
 from demo.data.words import Fillers, read_common_words  # noqa: E402
 
 from app.chat.context_window import CITATION_REQUEST as APP_REQUEST  # noqa: E402
@@ -86,6 +86,35 @@ def test_missing_questions_ask_for_a_fact_that_was_left_out(writer):
         item = writer.item(Fillers(random.Random(seed), THINGS), quoting=0.0, missing=1.0)
         assert item.facts[0] is None
         assert item.conversation.turns[1].content.startswith("The document does not")
+
+
+def test_a_stranger_is_of_the_kind_and_not_in_the_document(writer):
+    names = set()
+    for seed in range(300):
+        fill = Fillers(random.Random(seed), THINGS)
+        parts = writer.parts(fill, 0, 0.0)
+        asked = Questions(fill, parts).of_a_stranger()
+        name = stranger(fill, parts[0])
+        names.add(name.split()[0])
+        assert name != parts[0].name
+        assert asked is None or asked.fact is None
+        assert asked is None or not any(part.name in asked.question for part in parts)
+        assert ("the" in name.split()) == ("the" in parts[0].name.split())
+    assert len(names) > 50
+    (anna,) = {q for fact in writer.passages.asked_facts(Fillers(random.Random(1), THINGS))[:1] for q in fact.questions}
+    asked = [Questions(Fillers(random.Random(seed), THINGS), [sold(anna)]).of_a_stranger() for seed in range(20)]
+    assert all(one is None or (one.fact is None and one.question != anna) for one in asked)
+    assert sum(one is not None for one in asked) > 15
+
+
+def sold(question: str) -> Part:
+    return Part([DocumentFact(f"{question.split()[-2]} sold boats.", (question,), "")], [])
+
+
+def test_evaluation_asks_about_no_stranger(writer, monkeypatch):
+    monkeypatch.setattr(Questions, "of_a_stranger", lambda self: pytest.fail("a stranger"))
+    for seed in range(20):
+        writer.item(Fillers(random.Random(seed), THINGS, held_out=True), quoting=0.4, missing=1.0)
 
 
 def test_a_passage_question_must_fit_its_own_sentence_best():

@@ -1,6 +1,7 @@
 """Owns document questions: documents of made-up facts and passages, what is asked of them, answers that quote them."""
 
 import random
+import re
 from collections import Counter
 from dataclasses import dataclass, replace
 
@@ -12,7 +13,7 @@ from demo.data.passages import Passages, is_answered_alone, stems, swapper
 from demo.data.readings import Reading
 from demo.data.synonyms import with_synonyms
 from demo.data.topics import DocumentFact, TopicWriter
-from demo.data.words import Fillers, capitalised
+from demo.data.words import FIRST_NAMES, Fillers, capitalised
 from demo.listing import listed
 
 FRAMES = (
@@ -34,6 +35,17 @@ QUESTION_LEADS = (
     "I would like to know: ", "Do you see this? ", "Hi! ", "Hello, ", "ok, ", "And ", "So, ", "Thanks. ", "Next: ",
     "Look it up, please: ", "My question is: ", "In this text, ", "From the document: ", "Help me find this: ", "Hm, ",
 )  # fmt: skip
+QUESTION_LEADS += (
+    "I can't find it: ", "I wonder: ", "Maybe it says so somewhere: ", "Not sure it is in there: ", "Please check: ",
+    "Does the text say this? ", "Is this in there? ", "I need to know: ", "I read it too fast. ", "Tell me, ",
+    "It must be in there: ", "My question about this: ", "What I want to know: ", "Sorry if it is not in there: ",
+)  # fmt: skip
+QUESTION_TAILS = (
+    " Is that in the text?", " I could not find it.", " I need it for a form.", " What does it say?", " If it says so.",
+    " Please quote it.", " Thanks!", " Just the sentence, please.", " I forgot.", " Does the document say?",
+    " It should be in there.", " I am not sure it is in there.",
+)  # fmt: skip
+STRANGER_SHARE = 0.3  # of the questions without an answer in training
 SYNONYM_SHARE = 0.25  # of the questions in training
 FILED_SHARE = 0.3  # of the documents in training are shown as the application does
 NOT_THERE = ("The document does not say that.", "The document does not mention that.")
@@ -46,6 +58,7 @@ OPENINGS = (
 CLOSINGS = ("Kind regards,\n{a}", "Best wishes,\n{a} {w}", "Thank you!", "{a}", "See you soon,\n{a}", "-- {a} {w}")
 
 
+NAME, KNOWN_NAMES = re.compile(r"\b[A-Z][a-z]+\b"), frozenset(FIRST_NAMES)
 SMALL_WORDS = frozenset(
     listed("what is the a an of does do did are was were to in on at for i can me it that this has have be by from and")
 )
@@ -203,6 +216,8 @@ class Questions:
 
     def missing(self) -> Asked | None:
         """A question on a thing of the document that no sentence answers."""
+        if not self.fill.held_out and self.fill.rng.random() < STRANGER_SHARE and (asked := self.of_a_stranger()):
+            return asked
         parts = [part for part in self.parts if any(fact.questions for fact in part.left_out)]
         if not parts:
             return None
@@ -216,6 +231,34 @@ class Questions:
         asked = stems(question)
         close = max(len(asked & sentence) for sentence in self.sentences)
         return Asked(question, None) if len(asked) >= 2 and close < max(2, len(asked) / 2) else None
+
+    def of_a_stranger(self) -> Asked | None:
+        """A question that a sentence answers, but put about another thing or person of the same kind."""
+        part = self.fill.rng.choice(self.parts)
+        questions = [question for fact in part.facts for question in fact.questions]
+        if part.name:
+            name = stranger(self.fill, part)
+            questions = [question.replace("{n}", name) for question in questions if "{n}" in question]
+            is_there = any(name == other.name for other in self.parts)
+            return Asked(self.fill.rng.choice(questions), None) if questions and not is_there else None
+        name, said = self.fill.first_name(), " ".join(fact.sentence for other in self.parts for fact in other.facts)
+        found = [
+            (question, named) for question in questions for named in NAME.findall(question) if named in KNOWN_NAMES
+        ]
+        if not found or re.search(rf"\b{name}\b", said):
+            return None
+        question, named = self.fill.rng.choice(found)
+        return Asked(re.sub(rf"\b{named}\b", name, question), None)
+
+
+def stranger(fill: Fillers, part: Part) -> str:
+    """The name of another one of the part's kind."""
+    if not part.name.startswith("the ") and part.name.startswith(part.short_name):
+        first = part.short_name if fill.rng.random() < 0.3 else fill.first_name()
+        return f"{first} {fill.word()}"
+    is_named_once = part.short_name == part.name  # such as "the train to Paris"
+    of_kind = set() if is_named_once else {"Street", *map(capitalised, part.short_name.split())}
+    return NAME.sub(lambda match: match[0] if match[0] in of_kind else fill.word(), part.name)
 
 
 @dataclass(frozen=True)
@@ -284,8 +327,10 @@ def as_typed(fill: Fillers, question: str) -> str:
     if fill.held_out:
         return question
     question = with_synonyms(rng, question) if rng.random() < SYNONYM_SHARE else question
-    if style > 0.36:
+    if style > 0.42:
         return question
+    if style > 0.36:
+        return question + rng.choice(QUESTION_TAILS)
     if style < 0.13:
         lead = rng.choice(QUESTION_LEADS)
         return lead + (question if lead[-2] in ":.!?" else question[0].lower() + question[1:])
