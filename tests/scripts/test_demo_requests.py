@@ -14,7 +14,16 @@ ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "scripts"))
 
 from demo.data.conversation import Call  # noqa: E402
-from demo.data.requests import OFFERS, Request, Wording, parse_request, read_requests, request_chat  # noqa: E402
+from demo.data.requests import (  # noqa: E402
+    OFFERS,
+    Request,
+    Wording,
+    fresh_numbers,
+    parse_request,
+    read_requests,
+    request_chat,
+    with_fresh_values,
+)
 from demo.data.tool_uses import Uses  # noqa: E402
 from demo.data.words import Fillers  # noqa: E402
 
@@ -72,6 +81,31 @@ def test_change_of_wording_keeps_the_arguments():
         for value in set(call.arguments.values()) - {"", "."}:
             assert changed.count(value) == item.asked.count(value)
         assert re.findall(r"\d+", changed) == re.findall(r"\d+", item.asked)
+
+
+def test_fresh_values_stand_in_request_and_call_alike():
+    uses, changed = Uses(), 0
+    for seed, item in enumerate(ITEMS * 2):
+        fresh = with_fresh_values(uses, Fillers(random.Random(seed), ("lamp", "chair", "spoon", "boat")), item)
+        changed += fresh != item
+        assert [call.name for call in fresh.calls] == [call.name for call in item.calls]
+        for before, after in zip(item.calls, fresh.calls, strict=True):
+            for name, value in after.arguments.items():
+                if name == "expression":
+                    ast.parse(value, mode="eval")
+                    new = set(re.findall(r"\d+(?:\.\d+)?", value)) - set(re.findall(r"[\d.]+", before.arguments[name]))
+                    assert new <= set(re.findall(r"\d+(?:\.\d+)?", fresh.asked.replace(",", "")))
+                else:
+                    assert value == before.arguments[name] or value in fresh.asked
+    assert changed > len(ITEMS)
+
+
+def test_a_fresh_number_keeps_its_form_and_others_stay():
+    fill = Fillers(random.Random(0), ("lamp",))
+    fresh = fresh_numbers(fill, "At 10:30 we had 84,310 km and 12 cars, 7.5 each", "84310 / 12 + 7.5")
+    assert set(fresh) == {"84310", "84,310", "7.5"}
+    assert re.fullmatch(r"\d\d,\d{3}", fresh["84,310"])
+    assert fresh["84,310"].replace(",", "") == fresh["84310"]
 
 
 def test_chat_offers_what_it_calls():

@@ -1,7 +1,8 @@
 """Owns the requests of text/requests.txt, written by hand: their reading, and a chat around one of them.
 
 A block is the request, then "= tool name=value; name=value" for each call ("= tool {...}" where a value has a
-semicolon) or "! answer" where no tool is called. The chats offer the application's own schemas.
+semicolon) or "! answer" where no tool is called. The chats offer the application's own schemas. Most of the requests
+get other names and numbers, in words and calls alike, so that the calls have to be copied.
 """
 
 import json
@@ -38,6 +39,13 @@ ARGUMENT = re.compile(r"(\w+)=(.*)", re.S)
 OFFERS = {tool.name: tool.offer(random.Random(0), is_own=True) for tool in REGISTRY}
 # Their drawn results fit any such call; a drawn passage or output would seldom be what was asked for.
 HAS_RESULTS = frozenset(OFFERS) - {"search_document", "ask_aside", "run_command"}
+
+
+FRESH_SHARE = 0.65
+# Parameter -> the list of text/tools_words.txt that has such values.
+FRESH_LISTS = {"path": "path", "folder": "folder", "query": "query", "command": "command", "content": "content"}
+NUMBER = re.compile(r"(?<![\w.,])\d[\d,]*(?:\.\d+)?(?![\w]|[.,:/-]\d)")
+KEPT_NUMBERS = frozenset(("2", "3", "4", "7", "10", "12", "14", "24", "52", "60", "100", "365", "1000"))
 
 
 @dataclass(frozen=True)
@@ -81,6 +89,52 @@ def kept_values(request: Request) -> tuple[str, ...]:
     """The arguments that stand in the request word for word."""
     values = [value for call in request.calls for value in call.arguments.values()]
     return tuple(value for value in values if value not in ("", ".") and value in request.asked)
+
+
+def with_fresh_values(uses: Uses, fill: Fillers, request: Request) -> Request:
+    """The same request about other files, words and numbers; as it is where two of its values overlap."""
+    values = {value: name for call in request.calls for name, value in call.arguments.items() if name in FRESH_LISTS}
+    values = {value: name for value, name in values.items() if len(value) > 2 and request.asked.count(value) == 1}
+    every = [value for call in request.calls for value in call.arguments.values()]
+    if any(value != other and value in other for value in values for other in every):
+        return request
+    fresh = {value: uses.vocabulary.draw(fill, FRESH_LISTS[name]) for value, name in values.items()}
+    expressions = " ".join(call.arguments.get("expression", "") for call in request.calls)
+    fresh |= fresh_numbers(fill, request.asked, expressions)
+    return replace(
+        request, asked=put_for(fresh, request.asked), calls=tuple(with_arguments(c, fresh) for c in request.calls)
+    )
+
+
+def fresh_numbers(fill: Fillers, asked: str, expressions: str) -> dict[str, str]:
+    """For numbers of the expressions that the request has as digits: others of the same length."""
+    computed = {number for number in re.findall(r"\d+(?:\.\d+)?", expressions) if number not in KEPT_NUMBERS}
+    fresh = {}
+    for said in NUMBER.findall(asked):
+        plain = said.replace(",", "")
+        if plain in computed:
+            number = "".join(fill.rng.choice("123456789") if sign.isdigit() else sign for sign in plain)
+            fresh[plain] = number
+            if said != plain:
+                fresh[said] = f"{int(number):,}" if number.isdigit() else number
+    return fresh
+
+
+def put_for(fresh: dict[str, str], text: str) -> str:
+    """Whole words and numbers exchanged, all at once."""
+    if not fresh:
+        return text
+    longest_first = sorted(fresh, key=len, reverse=True)
+    pattern = re.compile(r"(?<!\w)(?:" + "|".join(map(re.escape, longest_first)) + r")(?!\w|[.,]\d)")
+    return pattern.sub(lambda match: fresh[match[0]], text)
+
+
+def with_arguments(call: Call, fresh: dict[str, str]) -> Call:
+    changed = {
+        name: put_for(fresh, value) if name == "expression" else fresh.get(value, value)
+        for name, value in call.arguments.items()
+    }
+    return replace(call, arguments=changed)
 
 
 class Wording:
@@ -161,6 +215,7 @@ def request_chat(fill: Fillers, items: Sequence[Request], uses: Uses) -> Convers
     """One of the items as a chat, which ends with the calls or, half the time, with results and an answer."""
     request = fill.rng.choice(items)
     request = replace(request, asked=fill.reworded(request.asked))
+    request = with_fresh_values(uses, fill, request) if fill.rng.random() < FRESH_SHARE else request
     asked = Wording(fill.rng, request).varied()
     turns: tuple[Turn, ...]
     if request.answer:
