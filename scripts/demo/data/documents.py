@@ -92,7 +92,7 @@ class DocumentItem:
 class DocumentWriter:
     """The shares are of the parts that are no topic; what they leave has questions by rules."""
 
-    reading_share, passage_share, glossary_share = 0.3, 0.45, 0.1
+    reading_share, passage_share, glossary_share = 0.38, 0.4, 0.08
 
     def __init__(self, passages: Passages, topics: TopicWriter, readings: list[Reading], glosses: list[Gloss]) -> None:
         self.passages, self.topics, self.readings, self.glosses = passages, topics, readings, glosses
