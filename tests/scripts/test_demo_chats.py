@@ -25,6 +25,7 @@ from demo.data.memory import (  # noqa: E402
     recall_chat,
     staged_chat,
     untold_chat,
+    with_chatter,
 )
 from demo.data.reasoning import reason_for, with_thoughts  # noqa: E402
 from demo.data.summaries import condensed, summary_chat, summary_of  # noqa: E402
@@ -171,6 +172,17 @@ def test_a_corrected_fact_is_answered_with_the_new_value():
         turns, (right,) = corrected(fill(seed), TALK)
         assert right.key in turns[-1].content
         assert right.key not in turns[1].content
+
+
+def test_chatter_around_a_fact_names_another_value():
+    seen = 0
+    for seed in range(300):
+        fact = KINDS[0].fact(fill(seed))
+        said = with_chatter(fill(seed), fact, f"my name is {fact.key}")
+        assert said.count(fact.key) == 1
+        assert not re.search(r"\{\w+\}", said)
+        seen += len(set(re.findall(r"\b[A-Z]\w+", said))) > 2
+    assert seen > 25
 
 
 def test_staged_chats_answer_with_their_keys():

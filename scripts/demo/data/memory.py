@@ -131,6 +131,8 @@ FRAMES = (
 )  # fmt: skip
 FRAMED_SHARE, MORE_ASKED_SHARE, MORE_TOLD_SHARE = 0.3, 0.4, 0.5
 STAGED_SHARE = 0.35  # of the chats in training
+CHATTER_SHARE = 0.25  # of the facts told in training; not where any name or number could be what is asked for
+VAGUE = ("friend", "number")
 MADE_SHARE = 0.5  # of the values that a list has, in training
 CLAUSE = re.compile(r"(what|where|when|how|who|whom|which) ")
 BEFORE_TELLING = (
@@ -156,6 +158,23 @@ THE_OTHERS = (
 )  # fmt: skip
 VAGUELY_ASKED = ("number", "appointment")  # such as "what number did i say", which could be anybody's
 CODE_LETTERS = "ABCDEFGHJKLMNPQRSTUVWXYZ"
+# What may stand around a fact, {n} a name, {t} a town, {d} a day, {i} a number: it is never asked for.
+CHATTER = (
+    "{n} said that I could ask you anything.", "Today I had a long walk with {n}.", "It is {d}, and I am tired.",
+    "I have been awake for {i} hours.", "The train from {t} was late.", "{n} and {n2} are sitting next to me.",
+    "My phone rang {i} times this morning.", "A parcel from {t} has come.", "Sorry for the many questions.",
+    "I like this app so far.", "You can call that a fact.", "What a day!", "I hope you can remember that.",
+    "{n} does not know it yet.", "We will need this later.", "On {d} I am off work.",
+    "There are {i} people in front of me.",
+    "I just had a sandwich.", "It is loud in here.", "Let me tell you about myself.", "{n} from {t} told me about you.",
+    "Keep it in mind, please.", "No need to answer that.", "I thought that you should know.",
+)  # fmt: skip
+TIED = (
+    "{f}, in case you wonder", "{f}, if that is of interest", "{f}, just that you know", "{f}, by the way",
+    "{f}, so now you know", "{f}, please keep it in mind", "{f}, as {n} knows well", "{f}, unlike {n}",
+    "well, i think {f}", "as you may have guessed, {f}", "it is no secret that {f}", "{n} always laughs because {f}",
+    "one thing about me: {f}", "first of all, {f}", "i should add that {f}", "what matters is that {f}",
+)  # fmt: skip
 UNTOLD = (
     "You have not told me that yet. What is it?",
     "I do not know that, because you have not told me in this chat.",
@@ -179,6 +198,7 @@ class Fact:
     more_told: tuple[str, ...] = ()
     more_asked: tuple[str, ...] = ()
     owner: str = ""
+    kind: str = ""
 
 
 @dataclass(frozen=True)
@@ -203,7 +223,8 @@ class Kind:
         texts = (tuple(t.format(**names) for t in parts.split(" | ")) for parts in self.texts)
         told, replies, asked, answers = texts
         more = tuple(dict.fromkeys(framed(self.phrases.format(o=owner)))) if self.phrases else ()
-        fact = Fact(told, replies, asked, answers, value, tuple(t for t in more if t not in asked), owner=owner)
+        more = tuple(text for text in more if text not in asked)
+        fact = Fact(told, replies, asked, answers, value, more, owner=owner, kind=self.name)
         if fill.held_out:
             return fact
         drawn = [tuple(fill.rng.choice(w).format(**names) for w in ways) for ways in (self.more_told, self.more_asked)]
@@ -380,10 +401,31 @@ def different_kinds(rng: random.Random, count: int) -> list[Kind]:
 
 
 def told(fill: Fillers, fact: Fact) -> str:
-    """Sometimes with words before it."""
+    """Sometimes with words before it or around it."""
     is_more = bool(fact.more_told) and fill.rng.random() < MORE_TOLD_SHARE
     text = fill.rng.choice(fact.more_told) if is_more else fill.phrasing(fact.told)
-    return fill.rng.choice(BEFORE_TELLING) + text if fill.rng.random() < 0.15 and not fill.held_out else text
+    if fill.held_out:
+        return text
+    if fact.kind not in VAGUE and fill.rng.random() < CHATTER_SHARE:
+        return with_chatter(fill, fact, text)
+    return fill.rng.choice(BEFORE_TELLING) + text if fill.rng.random() < 0.15 else text
+
+
+def with_chatter(fill: Fillers, fact: Fact, text: str) -> str:
+    """The fact in a longer sentence, or a sentence about other people, places and numbers before or after it."""
+    rng, names = fill.rng, {"d": fill.rng.choice(fill.half(DAYS)), "i": fill.number()}
+    names |= {key: other_than(fact, draw, fill) for key, draw in (("n", any_name), ("n2", any_name), ("t", town))}
+    kind = rng.random()
+    if kind < 0.4:
+        return rng.choice(TIED).format(f=text, **names)
+    chatter = rng.choice(CHATTER).format(**names)
+    return f"{chatter} {text}" if kind < 0.7 else f"{text}. {chatter}"
+
+
+def other_than(fact: Fact, draw: Callable[[Fillers], str], fill: Fillers) -> str:
+    while (value := draw(fill)) in fact.key or fact.key in value:
+        pass
+    return value
 
 
 def telling(fill: Fillers, fact: Fact) -> tuple[Turn, ...]:
