@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from runtime.checkpoint.files import CheckpointFiles, TensorEntry
+from runtime.checkpoint.page_reader import PendingPages
 from runtime.experts.pinning import PAGE_BYTES, pin
 from runtime.experts.store import PinnedStore
 from runtime.families.dense_tensors import dense_tensors
@@ -82,8 +83,14 @@ class RandomTensors:
     def has(self, name: str) -> bool:
         return name in self.files.entries
 
-    def announce(self, entry: TensorEntry, begin: int, end: int) -> None:
+    def announce(self, entry: TensorEntry, begin: int, end: int) -> PendingPages:
         """Nothing is on a disk."""
+        there = PendingPages()
+        there.set_result(None)
+        return there
+
+    def make_pages(self, memory: Tensor) -> None:
+        """Whoever writes takes them."""
 
     def release_pages(self) -> None:
         """Nothing is mapped."""

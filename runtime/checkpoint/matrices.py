@@ -153,11 +153,11 @@ def _refuse(is_bad: Tensor, entry: TensorEntry, values: Tensor) -> None:
 def _checked_blocks(bits: Tensor, entry: TensorEntry) -> Tensor:
     """e4m3 bits [N, groups] without NaN (0x7F, 0xFF), not all 0."""
     magnitudes = bits & _E4M3_NAN
-    is_nan = magnitudes == _E4M3_NAN
-    if bool(is_nan.any()):
-        row, group = is_nan.nonzero()[0].tolist()
+    largest = int(magnitudes.max()) if magnitudes.numel() else 0
+    if largest == _E4M3_NAN:
+        row, group = (magnitudes == _E4M3_NAN).nonzero()[0].tolist()
         raise _damaged(entry, f"has NaN at [{row}, {group}]")
-    if not bool(magnitudes.any()):
+    if not largest:
         raise _damaged(entry, "has only zeros")
     return bits
 

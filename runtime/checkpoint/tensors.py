@@ -1,11 +1,13 @@
 """Tensors of a checkpoint as zero-copy views of its mapped files. Owns the maps; converts nothing."""
 
+import ctypes
 import mmap
 from pathlib import Path
 
 import torch
 
 from runtime.checkpoint.files import CheckpointFiles, TensorEntry
+from runtime.checkpoint.page_reader import PageReader, PendingPages
 from runtime.errors import CheckpointError
 
 TORCH_DTYPES = {
@@ -29,6 +31,7 @@ class TensorSource:
 
     def __init__(self, files: CheckpointFiles) -> None:
         self.files = files
+        self._pages = PageReader()
         self._maps: dict[Path, mmap.mmap] = {}
 
     def has(self, name: str) -> bool:
@@ -49,11 +52,15 @@ class TensorSource:
             flat = flat.clone()
         return flat.view(dtype).view(entry.shape)
 
-    def announce(self, entry: TensorEntry, begin: int, end: int) -> None:
-        """Have the system begin to read bytes [begin, end) of the entry's file. Waits for nothing."""
-        if hasattr(mmap, "MADV_WILLNEED") and begin < end:
-            first_page = begin // mmap.PAGESIZE * mmap.PAGESIZE
-            self._map(entry).madvise(mmap.MADV_WILLNEED, first_page, end - first_page)
+    def announce(self, entry: TensorEntry, begin: int, end: int) -> PendingPages:
+        """Begin to read bytes [begin, end) of the entry's file. Waits for nothing."""
+        mapped = self._map(entry)
+        return self._pages.read(_address_of(mapped) + begin, end - begin, mapped)
+
+    def make_pages(self, memory: torch.Tensor) -> None:
+        """Begin to take pages for new memory that will be written; for a device's, nothing is done."""
+        if memory.device.type == "cpu":
+            self._pages.make(memory)
 
     def release_pages(self) -> None:
         """Give the memory of everything read so far back to the system; views stay valid and are read again if used."""
@@ -68,3 +75,7 @@ class TensorSource:
                 # A private map: torch wants writable memory, and a stray write must never reach the file.
                 mapped = self._maps[entry.file] = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_COPY)
         return mapped
+
+
+def _address_of(mapped: mmap.mmap) -> int:
+    return ctypes.addressof(ctypes.c_char.from_buffer(mapped))

@@ -6,7 +6,7 @@ from torch import Tensor
 from runtime.checkpoint.expert_source import ExpertTensors
 from runtime.checkpoint.matrices import Fp8Matrix, Matrix, Nvfp4Matrix
 from runtime.errors import CheckpointError
-from runtime.record import FP8_BLOCK, NVFP4_GROUP, RecordLayout
+from runtime.record import FP8_BLOCK, NVFP4_GROUP, RECORD_ALIGNMENT, RecordLayout
 
 _PLAIN_DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 
@@ -23,7 +23,9 @@ def check_layout(layout: RecordLayout) -> None:
 def pack_record(expert: ExpertTensors, layout: RecordLayout, record: Tensor) -> None:
     """Write every byte of `record` (uint8 [record_bytes])."""
     hidden, intermediate = layout.hidden, layout.intermediate
-    record.zero_()
+    for end in _part_ends(layout):
+        # What alignment adds to the part that ends here.
+        record[max(0, end - RECORD_ALIGNMENT) : end] = 0
     parts = (
         (expert.gate, layout.gate_up_offset, layout.gate_up_scale_offset, intermediate, hidden, 0),
         (expert.up, layout.gate_up_offset, layout.gate_up_scale_offset, intermediate, hidden, intermediate),
@@ -48,6 +50,11 @@ def pack_record(expert: ExpertTensors, layout: RecordLayout, record: Tensor) -> 
     if layout.expert_format == "nvfp4":
         scales = [m.global_scale for m in (expert.gate, expert.up, expert.down) if isinstance(m, Nvfp4Matrix)]
         _put(record, layout.global_scale_offset, torch.tensor(scales, dtype=torch.float32))
+
+
+def _part_ends(layout: RecordLayout) -> tuple[int, ...]:
+    scales = (layout.gate_up_scale_offset, layout.down_offset, layout.down_scale_offset)
+    return (*scales, layout.global_scale_offset, layout.record_bytes)
 
 
 def _format_of(matrix: Matrix, layout: RecordLayout) -> str:

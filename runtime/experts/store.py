@@ -8,6 +8,7 @@ from typing import Protocol
 from torch import Tensor
 
 from runtime.checkpoint.expert_source import ExpertTensors
+from runtime.checkpoint.page_reader import PageReader
 from runtime.experts.packing import check_layout, pack_record
 from runtime.experts.pinning import page_aligned, pin
 from runtime.record import RecordLayout
@@ -87,16 +88,18 @@ class PinnedStore:
         total = num_experts * sum(layout.record_bytes for layout in layouts)
         done = 0
         banks: list[Tensor] = []
+        pages = PageReader()
         progress(done, total)
         for layer, layout in enumerate(layouts):
             check_layout(layout)
             bank = page_aligned(num_experts, layout.record_bytes)
             num_ahead = experts_ahead(layout)
-            for expert in range(min(num_ahead, num_experts)):
-                expert_source.announce(layer, expert)
-            for expert in range(num_experts):
+            for expert in range(-num_ahead, num_experts):
                 if expert + num_ahead < num_experts:
                     expert_source.announce(layer, expert + num_ahead)
+                    pages.make(bank[expert + num_ahead])
+                if expert < 0:
+                    continue
                 pack_record(expert_source.expert(layer, expert), layout, bank[expert])
                 done += layout.record_bytes
                 progress(done, total)

@@ -3,6 +3,7 @@
 Refuses values that are not finite, by tensor name.
 """
 
+from collections import deque
 from collections.abc import Callable, Sequence
 
 import torch
@@ -10,6 +11,7 @@ from torch import Tensor
 
 from runtime.checkpoint.formats import find_matrix
 from runtime.checkpoint.matrices import Fp8Matrix, Matrix, Nvfp4Matrix, read_matrix, refuse_not_finite
+from runtime.checkpoint.page_reader import PendingPages
 from runtime.checkpoint.tensors import TensorSource
 from runtime.kernels.torch_ops import fp8, nvfp4
 from runtime.kernels.torch_ops.linear import quantise_rows
@@ -111,17 +113,22 @@ class DenseWeights:
         return self.keep(self._get(name, dtype))
 
     def _get(self, name: str, dtype: torch.dtype) -> Tensor:
-        """A copy, piece by piece while the system reads the pieces that follow."""
+        """A copy, piece by piece while the pieces that follow are read."""
         stored, entry = self.source.get(name), self.source.files.find(name)
         values = torch.empty(stored.shape, device=self.device, dtype=dtype)
-        pieces = (tensor.reshape(-1).split(_PIECE_VALUES) for tensor in (stored, values))
+        sources, targets = (tensor.reshape(-1).split(_PIECE_VALUES) for tensor in (stored, values))
         piece_bytes = _PIECE_VALUES * stored.itemsize
-        for number, (source, target) in enumerate(zip(*pieces, strict=True)):
-            end = entry.begin + (number + 1 + _PIECES_AHEAD) * piece_bytes
-            begin = end - piece_bytes if number else entry.begin
-            self.source.announce(entry, begin, min(entry.end, end))
-            target.copy_(source)
-            refuse_not_finite(target, entry)
+        reads: deque[PendingPages] = deque()
+        for number in range(-_PIECES_AHEAD, len(sources)):
+            if number + _PIECES_AHEAD < len(sources):
+                begin = entry.begin + (number + _PIECES_AHEAD) * piece_bytes
+                reads.append(self.source.announce(entry, begin, min(entry.end, begin + piece_bytes)))
+                self.source.make_pages(targets[number + _PIECES_AHEAD])
+            if number < 0:
+                continue
+            reads.popleft().result()
+            targets[number].copy_(sources[number])
+            refuse_not_finite(targets[number], entry)
             if number % _PIECES_HELD == _PIECES_HELD - 1:
                 self.source.release_pages()
         return values
