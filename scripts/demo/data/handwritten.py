@@ -88,10 +88,11 @@ TOPICS = {
 TOPICS |= {"facts": 0.13, "answers": 0.08, "hotslot": 0.28}
 # Everyday life, by its fields.
 TOPICS |= {"everyday-home": 0.1, "everyday-food": 0.11, "everyday-life": 0.1}
-TOPICS |= {"everyday-words": 0.09, "everyday-fun": 0.08}
-FACTUAL = ("facts", "answers", "lookup", "hotslot", "everyday-words")
-ADVISING = ("advice", "tasks", "everyday-home", "everyday-food", "everyday-life")
-LOOKUP_SHARE = 0.13
+TOPICS |= {"everyday-words": 0.09, "everyday-fun": 0.08, "everyday-talk": 0.1, "everyday-plans": 0.1}
+TOPICS |= {"everyday-why": 0.09}
+FACTUAL = ("facts", "answers", "lookup", "hotslot", "everyday-words", "everyday-why", "everyday-lookup")
+ADVISING = ("advice", "tasks", "everyday-home", "everyday-food", "everyday-life", "everyday-plans")
+LOOKUPS = {"lookup": 0.13, "everyday-lookup": 0.08}
 COMPOSED_SHARE = 0.33
 FOLLOW_UP_SHARE = 0.3
 MOST_COUNTED = 48
@@ -345,13 +346,13 @@ class Handwritten:
         self.rewordings = rewordings
         read = {name: read_blocks(folder / f"{name}.txt", name == "hotslot") for name in TOPICS}
         definitions = (folder / "definitions.txt").read_text(encoding="utf-8").splitlines()
-        read["lookup"] = lookup_blocks(folder / "lookup.txt")
+        read |= {name: lookup_blocks(folder / f"{name}.txt") for name in LOOKUPS}
         read["facts"] += [definition_block(line) for line in definitions]
         read["facts"] += capital_blocks((folder / "capitals.txt").read_text(encoding="utf-8"))
         self.composer = Composer(folder)
         self.hotslot = read["hotslot"] = unexamined(read["hotslot"])
         self.topics = tuple(read.values())
-        self.shares = (*TOPICS.values(), LOOKUP_SHARE)
+        self.shares = (*TOPICS.values(), *LOOKUPS.values())
         self.weighed = [(blocks, list(accumulate(block.weight for block in blocks))) for blocks in self.topics]
         self.taught = {id(block) for name in FACTUAL for block in read[name]}
         self.advised = {id(block) for name in ADVISING for block in read[name]}
