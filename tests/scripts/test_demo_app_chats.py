@@ -10,6 +10,7 @@ ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "scripts"))
 
 from demo.data.app_chats import CHAT_OFFERS, OFFERS, AppChats  # noqa: E402
+from demo.data.conversation import Conversation, pairs, render  # noqa: E402
 from demo.data.documents import DocumentWriter  # noqa: E402
 from demo.data.handwritten import BEFORE, Handwritten, beside, without  # noqa: E402
 from demo.data.passages import Passage, Passages  # noqa: E402
@@ -81,3 +82,12 @@ def test_a_question_beside_another_sentence_stays_whole():
 def test_small_words_go_unless_too_few_are_left():
     assert without(frozenset({"do", "i"}), 2, random.Random(1), "how do i boil eggs") == "how boil eggs"
     assert without(frozenset({"do", "i"}), 2, random.Random(1), "do i swim") == "do i swim"
+
+
+def test_a_thought_weighs_most_where_it_decides():
+    said = "Anna sells boats today and buys nets."
+    plain = Conversation("document", pairs(f"{said}\n\nWho buys?", f'The document says: "{said}"'), learns_choices=True)
+    segments = render(with_thoughts(random.Random(1), plain))
+    heavy = [segment.text for segment in segments if segment.loss == "heavy"]
+    assert heavy == [' The sentence says: "Anna sells boats', 'The document says: "Anna sells boats']
+    assert any(s.loss == "full" and s.text.startswith("I look for the answer") for s in segments)

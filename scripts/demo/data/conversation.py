@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 Loss = Literal["none", "light", "full", "double", "heavy"]
 DECIDING_WORDS = 3
+DECISION = re.compile(r' (The sentence says: "|No sentence of )')  # in a thought about a document
 TOOLS_HEAD = "# Tools\n\nYou can call these tools:\n<tools>"
 TOOLS_TAIL = (
     "\n</tools>\n\nTo call a tool, write:\n<tool_call>\n<function=NAME>\n<parameter=KEY>\nVALUE\n</parameter>\n"
@@ -94,7 +95,11 @@ def render_answer(turn: Turn, loss: Loss, learns_choices: bool = False) -> list[
     said = render_choice(body) if learns_choices else [Segment(body, loss)]
     if not turn.reasoning:
         return [Segment("<|im_start|>assistant\n<think>\n\n</think>\n\n"), *said]
-    return [Segment("<|im_start|>assistant\n<think>\n"), Segment(f"{turn.reasoning}\n</think>\n\n", loss), *said]
+    thought = f"{turn.reasoning}\n</think>\n\n"
+    decision = DECISION.search(turn.reasoning) if learns_choices else None
+    begins = decision.start() if decision else len(thought)
+    decided = render_choice(thought[begins:]) if decision else []
+    return [Segment("<|im_start|>assistant\n<think>\n"), Segment(thought[:begins], loss), *decided, *said]
 
 
 def render_choice(body: str) -> list[Segment]:
