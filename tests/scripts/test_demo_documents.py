@@ -107,6 +107,20 @@ def test_a_stranger_is_of_the_kind_and_not_in_the_document(writer):
     assert sum(one is not None for one in asked) > 15
 
 
+def test_of_twins_one_may_lack_what_is_said_of_the_other(writer):
+    lacking = 0
+    for seed in range(400):
+        parts = writer.parts(Fillers(random.Random(seed), THINGS), 0, 0.0)
+        if len(parts) < 2 or parts[0].form is not parts[1].form:
+            continue
+        assert parts[0].name != parts[1].name
+        said = {question for fact in parts[0].facts for question in fact.questions}
+        lacking += any(said & set(fact.questions) for fact in parts[1].left_out)
+    assert lacking > 20
+    held_out = [writer.parts(Fillers(random.Random(seed), THINGS, held_out=True), 0, 0.0) for seed in range(100)]
+    assert sum(len(parts) > 1 and parts[0].form is parts[1].form for parts in held_out) < 15
+
+
 def sold(question: str) -> Part:
     return Part([DocumentFact(f"{question.split()[-2]} sold boats.", (question,), "")], [])
 

@@ -12,7 +12,7 @@ from demo.data.handwritten import misspelled
 from demo.data.passages import Passages, is_answered_alone, stems, swapper
 from demo.data.readings import Reading
 from demo.data.synonyms import with_synonyms
-from demo.data.topics import DocumentFact, TopicWriter
+from demo.data.topics import DocumentFact, TopicForm, TopicWriter
 from demo.data.words import FIRST_NAMES, Fillers, capitalised
 from demo.listing import listed
 
@@ -45,6 +45,7 @@ QUESTION_TAILS = (
     " Please quote it.", " Thanks!", " Just the sentence, please.", " I forgot.", " Does the document say?",
     " It should be in there.", " I am not sure it is in there.",
 )  # fmt: skip
+TWIN_SHARE = 0.2  # of the documents in training: what is said of the one thing may be missing of the other
 STRANGER_SHARE = 0.3  # of the questions without an answer in training
 SYNONYM_SHARE = 0.25  # of the questions in training
 FILED_SHARE = 0.3  # of the documents in training are shown as the application does
@@ -72,6 +73,7 @@ class Part:
     left_out: list[DocumentFact]
     name: str = ""
     short_name: str = ""
+    form: TopicForm | None = None
 
 
 @dataclass(frozen=True)
@@ -97,10 +99,13 @@ class DocumentWriter:
     def __init__(self, passages: Passages, topics: TopicWriter, readings: list[Reading], glosses: list[Gloss]) -> None:
         self.passages, self.topics, self.readings, self.glosses = passages, topics, readings, glosses
 
+    def topic_part(self, fill: Fillers, form: TopicForm | None = None) -> Part:
+        topic = self.topics.topic(fill, form)
+        return Part(topic.facts, topic.left_out, topic.name, topic.short_name, topic.form)
+
     def part(self, fill: Fillers, quoting: float) -> Part:
         if fill.rng.random() >= quoting:
-            topic = self.topics.topic(fill)
-            return Part(topic.facts, topic.left_out, topic.name, topic.short_name)
+            return self.topic_part(fill)
         kind = fill.rng.random()
         if kind < self.reading_share and not fill.held_out and self.readings:
             return self.reading(fill)
@@ -126,11 +131,13 @@ class DocumentWriter:
 
     def parts(self, fill: Fillers, characters: int, quoting: float) -> list[Part]:
         parts = [self.part(fill, quoting)]
-        if not characters:
-            return [*parts, self.part(fill, quoting)] if fill.rng.random() < 0.35 else parts
+        if parts[0].form and not fill.held_out and fill.rng.random() < TWIN_SHARE:
+            parts.append(self.topic_part(fill, parts[0].form))
+        elif not characters:
+            parts += [self.part(fill, quoting)] if fill.rng.random() < 0.35 else []
         while sum(len(fact.sentence) + 1 for part in parts for fact in part.facts) < characters:
             parts.append(self.part(fill, quoting))
-        return fill.rng.sample(parts, len(parts))
+        return fill.rng.sample(parts, len(parts)) if characters else parts
 
     def facts(self, fill: Fillers, quoting: float) -> list[DocumentFact]:
         """A short document's facts, their questions ready to be put."""

@@ -83,6 +83,7 @@ class Topic:
     short_name: str
     facts: list[DocumentFact]
     left_out: list[DocumentFact]
+    form: TopicForm
 
 
 class Slots:
@@ -161,9 +162,9 @@ class TopicWriter:
     def __init__(self, path: Path) -> None:
         self.lists, self.forms = read_topics(path)
 
-    def topic(self, fill: Fillers) -> Topic:
+    def topic(self, fill: Fillers, form: TopicForm | None = None) -> Topic:
         """Three to eight facts of one thing, and up to three that are left out."""
-        form = fill.rng.choice(self.forms)
+        form = form or fill.rng.choice(self.forms)
         kind = fill.rng.choice(form.kinds)
         names = {"k": kind, "K": capitalised(kind), "w": fill.word(), "id": str(fill.integer(1, 99)), "p": fill.place()}
         names |= {"the k": f"the {kind}", "full": f"{fill.first_name()} {fill.word()}"}
@@ -176,7 +177,7 @@ class TopicWriter:
             base = {key: names[key] for key in ("k", "w", "id", "K")}
             slots = Slots(fill, self.lists, base)
             facts.append(write_fact(slots, fact_form, name, short_name, form.pronoun, is_first=number in (0, count)))
-        return Topic(name, short_name, facts[:count], facts[count:])
+        return Topic(name, short_name, facts[:count], facts[count:], form)
 
 
 def write_fact(slots: Slots, form: FactForm, name: str, short_name: str, pronoun: str, is_first: bool) -> DocumentFact:
