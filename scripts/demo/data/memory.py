@@ -404,11 +404,12 @@ def told(fill: Fillers, fact: Fact) -> str:
     """Sometimes with words before it or around it."""
     is_more = bool(fact.more_told) and fill.rng.random() < MORE_TOLD_SHARE
     text = fill.rng.choice(fact.more_told) if is_more else fill.phrasing(fact.told)
+    is_led = fill.rng.random() < 0.15
     if fill.held_out:
         return text
     if fact.kind not in VAGUE and fill.rng.random() < CHATTER_SHARE:
         return with_chatter(fill, fact, text)
-    return fill.rng.choice(BEFORE_TELLING) + text if fill.rng.random() < 0.15 else text
+    return fill.rng.choice(BEFORE_TELLING) + text if is_led else text
 
 
 def with_chatter(fill: Fillers, fact: Fact, text: str) -> str:
