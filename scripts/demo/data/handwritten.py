@@ -89,7 +89,7 @@ TOPICS |= {"facts": 0.13, "answers": 0.08, "hotslot": 0.28}
 # Everyday life, by its fields.
 TOPICS |= {"everyday-home": 0.1, "everyday-food": 0.11, "everyday-life": 0.1}
 TOPICS |= {"everyday-words": 0.09, "everyday-fun": 0.08, "everyday-talk": 0.1, "everyday-plans": 0.1}
-TOPICS |= {"everyday-why": 0.09, "everyday-notes": 0.06}
+TOPICS |= {"everyday-why": 0.09, "everyday-notes": 0.06, "everyday-more": 0.1}
 LOOKUPS = {"lookup": 0.13, "everyday-lookup": 0.08, "everyday-subjects": 0.08}
 FACTUAL = ("facts", "answers", "hotslot", "everyday-words", "everyday-why", *LOOKUPS)
 ADVISING = ("advice", "tasks", "everyday-home", "everyday-food", "everyday-life", "everyday-plans")
