@@ -18,9 +18,11 @@ from demo.data.memory import (  # noqa: E402
     DRAWS,
     KINDS,
     OTHERS,
+    around,
     beside_others,
     corrected,
     in_passing,
+    of_two_people,
     owned,
     recall_chat,
     staged_chat,
@@ -216,6 +218,23 @@ def test_names_told_in_evaluation_are_never_told_in_training():
 def test_what_was_not_told_is_not_invented():
     answer = untold_chat(fill(3), TALK).turns[-1].content
     assert "told" in answer or "tell me" in answer
+
+
+def test_what_was_told_of_another_person_is_not_taken_for_the_user():
+    for seed in range(60):
+        chat = untold_chat(fill(seed), TALK)
+        assert "told" in chat.turns[-1].content or "tell me" in chat.turns[-1].content
+        one, other = of_two_people(fill(seed))
+        assert one.owner != other.owner
+
+
+def test_a_fact_is_told_before_a_chat_and_asked_after_it():
+    inner = recall_chat(fill(1), TALK, between=2)[0]
+    for seed in range(40):
+        chat = around(fill(seed), inner)
+        num_facts = (len(chat.turns) - len(inner.turns)) // 4
+        assert num_facts in (1, 2)
+        assert chat.turns[2 * num_facts : -2 * num_facts] == inner.turns
 
 
 def test_sums_are_right_and_end_with_the_result():

@@ -549,15 +549,26 @@ def different_values(fill: Fillers, kinds: list[tuple[Kind, str]]) -> list[Fact]
 
 
 def untold_chat(fill: Fillers, fillers: list[tuple[Turn, ...]]) -> Conversation:
-    """One fact is told, another one is asked for."""
+    """One fact is told; another one is asked for, or the same of another person."""
     told, other = (kind.fact(fill) for kind in different_kinds(fill.rng, 2))
+    if not fill.held_out and fill.rng.random() < 0.5:
+        told, other = of_two_people(fill)
     turns = (*telling(fill, told), *fill.rng.choice(fillers))
     question = pairs(asked(fill, other), fill.rng.choice(UNTOLD))
     return Conversation("recall", (*turns, *question), learns_questions=True)
 
 
+def of_two_people(fill: Fillers) -> tuple[Fact, Fact]:
+    """The same of two people, one of them the user or not."""
+    kind = fill.rng.choice([kind for kind in OTHERS if kind.name not in VAGUELY_ASKED])
+    one, other = (kind.fact(fill, owner) for owner in fill.rng.sample(THE_OTHERS, 2))
+    (mine,) = (own.fact(fill) for own in KINDS if own.name == kind.name)
+    return fill.rng.choice(((one, other), (one, mine), (mine, one)))
+
+
 def around(fill: Fillers, chat: Conversation) -> Conversation:
-    """The chat, such as one with tools or a document, with a fact told before it and asked after it."""
-    fact = different_kinds(fill.rng, 1)[0].fact(fill)
-    turns = (*telling(fill, fact), *chat.turns, *asking(fill, fact))
-    return replace(chat, turns=turns)
+    """The chat, such as one with tools or a document, with a fact or two told before it and asked after it."""
+    facts = [kind.fact(fill) for kind in different_kinds(fill.rng, fill.rng.choice((1, 1, 2)))]
+    before = [turn for fact in facts for turn in telling(fill, fact)]
+    after = [turn for fact in fill.rng.sample(facts, len(facts)) for turn in asking(fill, fact)]
+    return replace(chat, turns=(*before, *chat.turns, *after))
