@@ -8,9 +8,9 @@ from pathlib import Path
 import torch
 
 from demo import teacher as teaching
+from demo.data.fact_kinds import KINDS
 from demo.data.handwritten import Handwritten
 from demo.data.known_questions import KnownQuestions, Original, best_wordings
-from demo.data.memory import KINDS
 from demo.data.requests import kept_values, read_requests
 from demo.data.rewordings import write_rewordings
 from demo.data.teacher_text import TURN

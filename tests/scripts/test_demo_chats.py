@@ -12,12 +12,11 @@ sys.path.insert(0, str(ROOT / "scripts"))
 
 from demo.data.composed import alternatives, fill_in, turned  # noqa: E402
 from demo.data.conversation import Turn, pairs  # noqa: E402
+from demo.data.fact_kinds import KINDS, OTHERS  # noqa: E402
+from demo.data.fact_values import DRAWS  # noqa: E402
 from demo.data.followups import ASKED, REPEAT, SHORTER, follow_up  # noqa: E402
 from demo.data.handwritten import TOPICS, Handwritten, lookup_blocks, normalised, read_blocks, unexamined  # noqa: E402
 from demo.data.memory import (  # noqa: E402
-    DRAWS,
-    KINDS,
-    OTHERS,
     around,
     beside_others,
     corrected,

@@ -10,9 +10,10 @@ import pytest
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "scripts"))
 
+from demo.data.fact_kinds import KINDS  # noqa: E402
 from demo.data.handwritten import Handwritten  # noqa: E402
 from demo.data.known_questions import KnownQuestions, Original, best_wordings, kind_of  # noqa: E402
-from demo.data.memory import KINDS, recall_chat, untold_chat  # noqa: E402
+from demo.data.memory import recall_chat, untold_chat  # noqa: E402
 from demo.data.requests import kept_values, read_requests, request_chat  # noqa: E402
 from demo.data.rewordings import SHARE, Rewordings, is_held_out, read_rewordings  # noqa: E402
 from demo.data.tool_uses import Uses  # noqa: E402
