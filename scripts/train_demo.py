@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 TEXT = Path(__file__).parent / "demo" / "text"
 MODEL_FOLDER = ROOT / "assets" / "demo-model"
 VOCAB_SIZE = 8192
-SCORES = ("preview", "facts", "missing", "long_documents", "natural", "expert_load", "indexer")
+SCORES = ("preview", "facts", "missing", "long_documents", "app", "natural", "expert_load", "indexer")
 
 
 def parse_arguments() -> argparse.Namespace:

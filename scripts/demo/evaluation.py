@@ -8,12 +8,13 @@ from tokenizers import Tokenizer
 
 from demo.answering import Answer, from_engine, from_student
 from demo.checkpoint import read_folder
+from demo.data.app_chats import CHAT_OFFERS, OFFERS
 from demo.data.conversation import render_prompt
 from demo.data.mixture import Generators
 from demo.model.student import Student
 from demo.natural import natural_scores
 from demo.preview import preview, write_preview
-from demo.questions import Item, Questions, is_refusal
+from demo.questions import Item, Questions, in_app, is_refusal
 
 
 class Evaluator:
@@ -60,6 +61,15 @@ class Evaluator:
         counts = {"1K": (1000, self.num_items), "4K": (4000, self.num_items // 2), "8K": (7200, self.num_items // 2)}
         return {f"documents {k}": self.score(k, self.questions.documents(n, t)) for k, (t, n) in counts.items()}
 
+    def app(self) -> dict[str, float]:
+        """The same questions as in `facts`, with the application's tools on offer."""
+        draw, count = self.questions, self.num_items
+        return {
+            "documents, facts": self.score("facts in app", in_app(draw.documents(count), OFFERS)),
+            "recall after 2 turns": self.score("recall in app", in_app(draw.recall(count, 1), CHAT_OFFERS)),
+            "hotslot": self.score("hotslot in app", in_app(draw.hotslot(count), CHAT_OFFERS)),
+        }
+
     def natural(self) -> dict[str, float]:
         return natural_scores(self.answer, self.misses)
 
@@ -97,7 +107,7 @@ def expert_load(model: Student, tokenizer: Tokenizer, questions: Questions) -> d
     return {name: [round(value, 3) for value in values.tolist()] for name, values in rounded.items()}
 
 
-ENGINE_PARTS = ("facts", "missing", "long_documents", "natural")
+ENGINE_PARTS = ("facts", "missing", "long_documents", "app", "natural")
 
 
 def run_evaluate(

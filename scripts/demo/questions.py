@@ -3,8 +3,9 @@
 import random
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from demo.data.app_chats import schemas
 from demo.data.conversation import Call, Conversation, Turn, render_call
 from demo.data.documents import DocumentItem
 from demo.data.handwritten import varied
@@ -13,6 +14,7 @@ from demo.data.mixture import Generators
 from demo.data.passages import content_words
 from demo.data.sums import asked_and_answered
 from demo.data.titles import title_chat
+from demo.data.tool_schemas import Offer
 from demo.data.tools import TOOLS
 
 HOTSLOT_STRIDE = 37  # spreads few items over all subjects
@@ -134,6 +136,11 @@ class Questions:
 
 def put(question: str) -> Conversation:
     return Conversation("chat", (Turn("user", question),))
+
+
+def in_app(items: list[Item], offers: tuple[Offer, ...]) -> list[Item]:
+    """The items with these tools on offer, which they do not need."""
+    return [replace(item, conversation=replace(item.conversation, tools=schemas(offers))) for item in items]
 
 
 def is_well_formed(answer: str) -> bool:

@@ -19,6 +19,7 @@ from demo.data.reasoning import with_thoughts  # noqa: E402
 from demo.data.tools import ToolWriter  # noqa: E402
 from demo.data.topics import TopicWriter  # noqa: E402
 from demo.data.words import Fillers  # noqa: E402
+from demo.questions import Item, contains, in_app, put  # noqa: E402
 
 from app.tools.registry import ORDER  # noqa: E402
 
@@ -91,3 +92,11 @@ def test_a_thought_weighs_most_where_it_decides():
     heavy = [segment.text for segment in segments if segment.loss == "heavy"]
     assert heavy == [' The sentence says: "Anna sells boats', 'The document says: "Anna sells boats']
     assert any(s.loss == "full" and s.text.startswith("I look for the answer") for s in segments)
+
+
+def test_evaluation_can_put_its_questions_in_the_application():
+    item = Item(put("What is a slot?"), contains("slot"))
+    asked = in_app([item], CHAT_OFFERS)[0]
+    assert [tool["function"]["name"] for tool in asked.conversation.tools] == [offer.name for offer in CHAT_OFFERS]
+    assert asked.conversation.turns == item.conversation.turns
+    assert asked.passes is item.passes

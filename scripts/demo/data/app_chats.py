@@ -5,6 +5,7 @@ Most of what people say there needs no tool, and a document that stands whole in
 
 import random
 from dataclasses import replace
+from typing import Any
 
 from demo.data.conversation import Conversation, Turn, pairs
 from demo.data.documents import DocumentWriter
@@ -62,5 +63,5 @@ class AppChats:
                 return pairs(question, answer)
 
 
-def schemas(offers: tuple[Offer, ...]):
+def schemas(offers: tuple[Offer, ...]) -> tuple[dict[str, Any], ...]:
     return tuple(offer.schema for offer in offers)
