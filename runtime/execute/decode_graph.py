@@ -8,8 +8,9 @@ overlap level, a trace that begins) is followed by a new capture. On a CPU the s
 inputs.
 """
 
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+import gc
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -31,6 +32,18 @@ _WARM_UP_STEPS = 2
 """Before a capture: kernels are compiled and loaded in the first, and workspaces exist."""
 
 
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Garbage may hold graphs and pinned memory, which can't be freed while a graph is captured."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
 class DecodeStep:
     """The step of one number of rows. `run` launches it and returns where its logits fp32 [rows, vocab] will be."""
 
@@ -42,7 +55,7 @@ class DecodeStep:
     def capture(self, pool: Any, stream: torch.cuda.Stream) -> None:
         """Replay from now on. The step must have run on `stream` before."""
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=pool, stream=stream):
+        with _no_collection(), torch.cuda.graph(graph, pool=pool, stream=stream):
             self._logits = self._launch()
         self._graph = graph
 

@@ -5,6 +5,7 @@ be handed out twice, as the compute or the capture stream too, and then the side
 """
 
 import ctypes
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -19,23 +20,36 @@ _NON_BLOCKING = 1
 
 
 class SideStream:
-    """A non-blocking stream that no one else gets. Lives until `close`: an external stream is not torch's to free."""
+    """A non-blocking stream that no one else has. Given back by `close`, or when it is collected, for the next to have.
+
+    A stream is never destroyed: torch's pinned memory remembers the streams that it was copied on, and uses them once
+    more when it is freed, which may be long after its user closed them.
+    """
 
     def __init__(self, device: torch.device) -> None:
         # The driver wants torch's context to be current on this thread.
         torch.cuda.current_stream(device).synchronize()
-        self._driver = ctypes.CDLL("libcuda.so.1")
-        handle = ctypes.c_void_p()
-        status = self._driver.cuStreamCreate(ctypes.byref(handle), _NON_BLOCKING)
-        if status:
-            raise EngineError(f"The GPU gives no stream for overlap (CUDA error {status}); set --overlap off.")
-        self._handle = handle
-        self.stream = torch.cuda.ExternalStream(handle.value or 0, device=device)
+        spare = _spare.setdefault(device, [])
+        self.stream = spare.pop() if spare else _new_stream(device)
+        self._give_back = weakref.finalize(self, spare.append, self.stream)
+        self._give_back.atexit = False
 
     def close(self) -> None:
-        """Destroy the stream; what runs on it ends first."""
+        """Leave the stream to the next; what runs on it ends first. May be called again."""
         self.stream.synchronize()
-        self._driver.cuStreamDestroy_v2(self._handle)
+        self._give_back()
+
+
+_spare: dict[torch.device, list[torch.cuda.Stream]] = {}
+"""Streams that nobody has, of the whole process."""
+
+
+def _new_stream(device: torch.device) -> torch.cuda.Stream:
+    handle = ctypes.c_void_p()
+    status = ctypes.CDLL("libcuda.so.1").cuStreamCreate(ctypes.byref(handle), _NON_BLOCKING)
+    if status:
+        raise EngineError(f"The GPU gives no stream for overlap (CUDA error {status}); set --overlap off.")
+    return torch.cuda.ExternalStream(handle.value or 0, device=device)
 
 
 class DecodeStreams:
