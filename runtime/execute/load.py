@@ -80,7 +80,7 @@ def load_model(
     machine, notice = _usable_machine(options, base_bytes)
     budget = plan(spec, machine, options).require()
     context_bytes = start_cuda(machine.vram_free_bytes) if machine.device == "cuda" else 0
-    placement = placement or Placement.of(machine.device, options)
+    placement = placement or Placement.of(machine.device, options, budget.has_wide_kv)
     threads = ThreadPlan.build(spec, machine.num_cores, options.num_threads)
     torch.set_num_threads(threads.prefill)
     device = placement.device

@@ -16,7 +16,8 @@ class Placement:
     residual_weights: torch.dtype
     """Of hyper-connections and delta nets."""
     kv: torch.dtype
-    """Of keys, values and index keys. fp16: normed keys are small numbers, and bf16 would keep 8 bits of them."""
+    """Of keys, values and index keys. fp16 where they are many: normed keys are small numbers, and bf16 would keep 8
+    bits of them."""
     decodes_on_device: bool
     """Decode asks the host for nothing: slot map on the device, one graph per number of rows where there is CUDA."""
     is_dense_fp8: bool = False
@@ -25,8 +26,8 @@ class Placement:
     """Keys and values lie in pinned host memory; index keys stay on the device."""
 
     @classmethod
-    def of(cls, device_name: str, options: EngineOptions) -> "Placement":
-        """The formats of a device: `--dtype fp32` is its check mode."""
+    def of(cls, device_name: str, options: EngineOptions, has_wide_kv: bool) -> "Placement":
+        """The formats of a device: `--dtype fp32` is its check mode. `has_wide_kv` is the budget's."""
         is_check, is_fp8 = options.dtype == "fp32", options.dense == "fp8"
         if device_name == "cpu":
             residual = torch.float64 if is_check else torch.float32
@@ -34,7 +35,8 @@ class Placement:
         device = torch.device("cuda", torch.cuda.current_device())
         if is_check:
             return cls(device, torch.float32, torch.float32, torch.float32, True, is_fp8, options.kv == "host")
-        return cls(device, torch.bfloat16, torch.bfloat16, torch.float16, True, is_fp8, options.kv == "host")
+        kv = torch.float32 if has_wide_kv else torch.float16
+        return cls(device, torch.bfloat16, torch.bfloat16, kv, True, is_fp8, options.kv == "host")
 
     @classmethod
     def on_cpu_as_on_cuda(

@@ -34,6 +34,9 @@ SIDE_CALL_TOKENS = 1024
 """Length of a side call that KV pages are kept for, beside a chat of full length."""
 FEWEST_CONTEXT_TOKENS = 4096
 """A context that was not asked for is not made shorter than this (or the model's own maximum)."""
+WIDE_KV_BYTES = 64 * MIB
+"""On a GPU keys and values are fp32 where all of them take no more than this, else fp16: their rounding is what moves a
+card's answers away from the CPU's, and a small model should not pay for room that it does not need."""
 LARGEST_KV_SHARE = 4
 """A context that was not asked for may take one part in this many of what is left for it and the slots."""
 SAVED_STATES_BYTES = 2048 * MIB
@@ -90,7 +93,7 @@ class _Planner:
         self._spec, self._machine, self._options = spec, machine, options
         self._is_cuda = machine.device == "cuda"
         self._element_bytes = 2 if self._is_cuda and options.dtype != "fp32" else 4
-        """Of dense weights, keys and values."""
+        """Of dense weights, and of keys and values where they are many."""
         self._residual_bytes = 8 if options.dtype == "fp32" and not self._is_cuda else 4
         """Of activations, which are fp32 over whatever weights, and of residual streams."""
         self._record_bytes = spec.weights.record_bytes
@@ -195,12 +198,13 @@ class _Planner:
         spec, options = self._spec, self._options
         num_pages = -(-context_tokens // PAGE_TOKENS) + MAX_SEQUENCES
         num_pages += (MAX_SEQUENCES - 1) * SIDE_CALL_TOKENS // PAGE_TOKENS
-        kv = num_pages * kv_page_bytes(spec, self._element_bytes)
+        kv_element_bytes = self._kv_element_bytes(num_pages)
+        kv = num_pages * kv_page_bytes(spec, kv_element_bytes)
         is_kv_on_host = self._is_cuda and options.kv == "host"
         device = {
             "dense": self._dense_bytes(),
             "kv": 0 if is_kv_on_host else kv,
-            "index_keys": num_pages * index_key_page_bytes(spec, self._element_bytes),
+            "index_keys": num_pages * index_key_page_bytes(spec, kv_element_bytes),
             "state": self._num_rows * self._row_bytes,
             "ring": self._ring_slots * self._record_bytes,
             "workspace": workspace_bytes(
@@ -225,6 +229,11 @@ class _Planner:
             "host_kv": kv if is_kv_on_host else 0,
         }
         return _Sizes(device, host, num_pages)
+
+    def _kv_element_bytes(self, num_pages: int) -> int:
+        """Of keys, values and index keys, which have one format."""
+        page_bytes = kv_page_bytes(self._spec, 4) + index_key_page_bytes(self._spec, 4)
+        return 4 if num_pages * page_bytes <= WIDE_KV_BYTES else self._element_bytes
 
     def _store_bytes(self, num_cached: int) -> int:
         """All records, or a host cache of so many."""
@@ -330,6 +339,7 @@ class _Planner:
             num_slots=num_slots,
             num_ring_slots=self._ring_slots,
             num_pages=sizes.num_pages,
+            has_wide_kv=self._kv_element_bytes(sizes.num_pages) == 4,
             max_sequences=max(1, min(MAX_SEQUENCES, num_slots // self._fewest_slots)),
             num_state_rows=self._num_rows,
             num_saved_states=self._num_saved,

@@ -19,6 +19,8 @@ def _device_whys(budget: BudgetPlan, spec: ModelSpec, options: EngineOptions) ->
     if not budget.num_saved_states:
         state = f"{num_running} sequences, running or saved"
     kv = f"{budget.num_pages} pages of {PAGE_TOKENS} tokens: a chat of {budget.context_tokens:,} and its side calls"
+    if is_cuda:
+        kv += ", in fp32" if budget.has_wide_kv else ", in fp16"
     return {
         "dense": f"{spec.weights.dense_params:,} weights in {_dense_name(budget, options)}",
         "kv": "on the host (--kv host)" if budget.host_kv_bytes else kv,

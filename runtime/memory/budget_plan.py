@@ -49,6 +49,8 @@ class BudgetPlan:
     num_slots: int
     num_ring_slots: int
     num_pages: int
+    has_wide_kv: bool
+    """Keys and values are fp32; else fp16."""
     max_sequences: int
     """Sequences that may decode together: at most four, and never more than the slots can serve."""
     num_state_rows: int

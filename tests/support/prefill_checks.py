@@ -6,6 +6,7 @@ import torch
 
 from runtime.options import SamplingOptions
 from runtime.protocol import Cancel, Cancelled, ChatMessage, Generate, PrefillProgressed, Score
+from tests.support.block_choices import BlockChoices
 from tests.support.demo_scores import logits_of
 from tests.support.engine_driver import EngineDriver
 
@@ -28,15 +29,12 @@ def check_length(
     """From empty slots: logits of every position, and which expert lies in which slot. Returns the errors seen.
 
     A near-tie between blocks of keys may fall either way: one position in fifty may differ by more than a thousandth of
-    its largest logit.
+    its largest logit. Where the engine is made to choose the other one's blocks, none may.
     """
-    found = []
-    for name, driver in (("ours", ours), ("theirs", theirs)):
-        driver.engine.model.experts.clear()
-        ids = token_ids(num_tokens, driver.engine.model.spec.vocab_size)
-        logits = logits_of(driver, ids, folder / f"{name}{num_tokens}.safetensors", by_decode=False)
-        found.append((logits, residents(driver)))
-    (our_logits, our_residents), (their_logits, their_residents) = found
+    choices = BlockChoices()
+    with choices.recorded(theirs):
+        their_logits, their_residents = _read(theirs, num_tokens, folder / "theirs.safetensors")
+    our_logits, our_residents = _read(ours, num_tokens, folder / "ours.safetensors")
     assert our_logits.shape[0] == num_tokens
     assert our_residents == their_residents or not has_same_chunks
     assert our_residents, "prefill fills empty slots"
@@ -46,7 +44,23 @@ def check_length(
     assert far <= 0.02, (
         f"{far} of positions are far, {errors.max()} at most; the first is {int((errors > 1e-3).nonzero()[0])}"
     )
-    return {"median": float(errors.median()), "largest": float(errors.max()), "far": far}
+    report = {"median": float(errors.median()), "largest": float(errors.max()), "far": far}
+    if not has_same_chunks:
+        return report
+    with choices.followed(ours):
+        our_logits, _ = _read(ours, num_tokens, folder / "followed.safetensors")
+    choices.check_integrity()
+    largest = float(((our_logits - their_logits).abs().amax(-1) / their_logits.abs().amax(-1)).max())
+    report |= {"same_blocks": largest, "near_ties": choices.num_near_ties, "gap": choices.largest_gap}
+    assert largest <= 1e-3, report
+    return report
+
+
+def _read(driver: EngineDriver, num_tokens: int, path: Path) -> tuple[torch.Tensor, list[tuple[int, int, int]]]:
+    """Logits of a prompt read from empty slots, and the residents it leaves."""
+    driver.engine.model.experts.clear()
+    ids = token_ids(num_tokens, driver.engine.model.spec.vocab_size)
+    return logits_of(driver, ids, path, by_decode=False), residents(driver)
 
 
 def check_decode_slots_are_kept(driver: EngineDriver, num_tokens: int) -> None:

@@ -291,6 +291,20 @@ def test_formulas_are_those_of_the_pools(name: str) -> None:
         assert sizes.state_row_bytes(spec, element_bytes) == StatePool.row_bytes(spec, element_bytes)
 
 
+@pytest.mark.parametrize("kv", ["device", "host"])
+def test_few_keys_and_values_are_wide(flagship: ModelSpec, small: ModelSpec, kv: str) -> None:
+    """fp32 within 64 MiB on a card, else fp16; always fp32 in the check mode and on a CPU."""
+    options = replace(OPTIONS, kv=kv)  # type: ignore[arg-type]
+    for spec, is_wide in ((flagship, False), (small, True)):
+        budget = plan(spec, DESKTOP, options)
+        assert budget.has_wide_kv is is_wide
+        page_bytes = sizes.kv_page_bytes(spec, 4 if is_wide else 2)
+        assert budget.kv_bytes + budget.host_kv_bytes == budget.num_pages * page_bytes
+        assert is_wide == (budget.num_pages * PagePool.page_bytes(spec, 4) <= 64 * MIB)
+        assert plan(spec, DESKTOP, replace(options, dtype="fp32")).has_wide_kv
+    assert plan(flagship, LAPTOP, OPTIONS).has_wide_kv
+
+
 def test_constants_are_those_of_the_ops() -> None:
     assert attention.QUERY_TILE == sizes.QUERY_TILE
     assert experts.SCRATCH_BYTES == sizes.EXPERT_SCRATCH_BYTES
