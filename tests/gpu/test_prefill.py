@@ -33,6 +33,16 @@ def test_every_length_is_the_cpus(on_cuda: EngineDriver, on_cpu: EngineDriver, n
     print(json.dumps(prefill_checks.check_length(on_cuda, on_cpu, num_tokens, tmp_path)))
 
 
+def test_equal_scores_go_to_the_lower_block(device: torch.device) -> None:
+    """As in decode, whose kernel has a test of its own."""
+    scores = torch.randint(0, 4, (50, 700)).float()
+    num_complete = torch.arange(651, 701)
+    chosen = attention.select_blocks(scores.to(device), num_complete.to(device), 128).cpu()
+    for row, count in enumerate(num_complete.tolist()):
+        expected = attention.first_of_equals(scores[row : row + 1, :count], 128)[0].sort().values
+        assert torch.equal(chosen[row].nonzero().squeeze(1), expected)
+
+
 def test_copies_beside_the_products_change_no_bit(on_cuda: EngineDriver, tmp_path: Path) -> None:
     """2,500 tokens three times with them and once without; most experts go through the ring."""
     experts = on_cuda.engine.model.experts

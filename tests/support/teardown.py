@@ -2,7 +2,9 @@
 
 import gc
 import sys
+from typing import Any
 
+import pytest
 import torch
 
 from runtime.execute.engine import Engine
@@ -42,6 +44,23 @@ def streams_never() -> None:
     gc.collect()
 
 
+def within_a_capture() -> None:
+    """The collector runs while a graph is captured, and would find another one and the memory that it locked."""
+    gc.set_threshold(0)
+    decode(DecodeStreams(_DEVICE))
+    steps = SyntheticDecode(select_ops(_DEVICE), _DEVICE, DecodeStreams(_DEVICE), num_layers=2, max_rows=2)
+    launch = steps.decoder.decode
+
+    def collecting(*arguments: Any) -> torch.Tensor:
+        if torch.cuda.is_current_stream_capturing():
+            gc.set_threshold(1, 1, 1)
+        return launch(*arguments)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(steps.decoder, "decode", collecting)
+        steps.run("resident", 2, 4)
+
+
 def load_fails() -> None:
     """Twice at its very end, when steps have run and graphs exist; then the same load succeeds."""
     events: list[Event] = []
@@ -62,7 +81,7 @@ def load_fails() -> None:
     assert isinstance(events[-1], Loaded)
 
 
-ORDERS = {function.__name__: function for function in (streams_first, streams_never, load_fails)}
+ORDERS = {function.__name__: function for function in (streams_first, streams_never, within_a_capture, load_fails)}
 
 if __name__ == "__main__":
     _, expected = decode(DecodeStreams(_DEVICE))
