@@ -77,11 +77,12 @@ def test_a_checkpoint_larger_than_the_memory_it_may_have(tmp_path: Path) -> None
     """Qwen3-Next's own width, four layers: 8.5 GB of files, 5.5 GiB to run in."""
     folder = tmp_path / "model"
     make_checkpoint("qwen3_next", "modelopt", folder, size="geometry", num_layers=4)
-    arguments = ("--ram", "5.5GiB", "--slots", "400", "--tokens", "24", "--rounds", "1")
+    arguments = ("--ram", "5.5GiB", "--slots", "400", "--tokens", "8", "--rounds", "5")
     figures = bench("bench_mapped.py", folder, *arguments, "--cache", str(tmp_path / "cache"))
     assert figures["ram_bytes"] < sum(file.stat().st_size for file in folder.glob("*.safetensors"))
     assert_holds(figures, tmp_path)
-    # Time on the clock is for a quiet machine: here, what the engine computes beside waiting for the disk.
+    # On the clock, against the same tokens from memory and the disk's own rate, each measured just before the next.
+    assert figures["is_within_bound"], figures
     assert figures["cpu_ms_per_token"] <= 1.3 * figures["cpu_ms_per_token_all_in_memory"], figures
 
 
