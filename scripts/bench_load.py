@@ -22,12 +22,15 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from runtime.checkpoint.facts import open_checkpoint
 from runtime.checkpoint.skipped_parts import is_skipped
 from runtime.client import EngineClient
+from runtime.memory.disk_rate import measure_disk_rate
 from runtime.options import EngineOptions, parse_size
 from runtime.protocol import LoadProgressed
-from scripts.disk_rate import disk_bytes_of, drop_page_cache, measure_disk_rate
+from scripts.disk_rate import disk_bytes_of, drop_page_cache
 
 PIECE_BYTES = 8 << 20
 MOST_RATE_BYTES = 2 << 30
+LEAST_COUNTED = 0.98
+"""Of the weights, what the kernel must have read from the disk: else the page cache was not empty, or none counts."""
 READING = ("dense", "experts")
 """The phases that read weights."""
 
@@ -85,6 +88,7 @@ def measure(folder: Path, ram: str | None, rounds: int, cache_dir: Path) -> dict
     ]
     return {
         "first_start": first,
+        "disk_bytes_verified": all(run["disk_bytes"] >= LEAST_COUNTED * wanted for run in runs),
         "seconds": seconds,
         "weights_bytes": wanted,
         "disk_rate": statistics.median(rates),

@@ -35,11 +35,12 @@ from runtime.checkpoint.facts import read_facts
 from runtime.client import EngineClient, child_environment
 from runtime.execute.opened_model import ModelFolder
 from runtime.experts.mapped_store import MappedStore
+from runtime.memory.disk_rate import measure_disk_rate
 from runtime.memory.rates import COPY_SHARE, RatesQuestion, measure_rates
 from runtime.options import EngineOptions, parse_size
 from runtime.protocol import EngineStats, Score
 from runtime.record import DISK_BLOCK_BYTES, RecordLayout, whole_blocks
-from scripts.disk_rate import disk_bytes_of, measure_disk_rate, peak_bytes_of
+from scripts.disk_rate import disk_bytes_of, peak_bytes_of
 
 BOUND = 1.3
 LEAST_COUNTED = 0.98

@@ -1,31 +1,8 @@
-"""What a disk gives at most: direct reads of a file's bytes, several in flight, nothing computed."""
+"""What is read from disks: page caches dropped, and the kernel's own counts."""
 
-import mmap
 import os
-import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-
-NUM_IN_FLIGHT = 8
-
-
-def measure_disk_rate(file: Path, offsets: Sequence[int], piece_bytes: int) -> float:
-    """Bytes per second of reading `piece_bytes` at each offset, all of them whole blocks, past the page cache."""
-    descriptor = os.open(file, os.O_RDONLY | os.O_DIRECT)
-    buffers = [mmap.mmap(-1, piece_bytes) for _ in range(NUM_IN_FLIGHT)]
-
-    def read(worker: int) -> None:
-        for offset in offsets[worker::NUM_IN_FLIGHT]:
-            os.preadv(descriptor, [buffers[worker]], offset)
-
-    try:
-        started_s = time.perf_counter()
-        with ThreadPoolExecutor(NUM_IN_FLIGHT) as pool:
-            list(pool.map(read, range(NUM_IN_FLIGHT)))
-        return len(offsets) * piece_bytes / (time.perf_counter() - started_s)
-    finally:
-        os.close(descriptor)
 
 
 def drop_page_cache(files: Sequence[Path]) -> None:

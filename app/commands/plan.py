@@ -13,6 +13,7 @@ from app.errors import ModelNameError
 from app.figures import tok_s_text
 from app.fit import Fit, FitJudge
 from app.library import bytes_to_fetch, find_remote
+from runtime.memory.disk_rate import quick_disk_rate
 from runtime.memory.rates import MachineRates, RatesQuestion, keep_rates, known_rates, measure_rates
 from runtime.spec import ModelSpec
 
@@ -45,7 +46,7 @@ def run(context: CommandContext, arguments: argparse.Namespace) -> int:
     machine = _measured(described_machine(options))
     budget = plan(model.spec, machine, options)
     disk_free_bytes = judged_disk_bytes(options, arguments.disk, context.locations.models_dir)
-    rates = _rates(model.spec, machine, context.locations.cache_dir)
+    rates = _rates(model, machine, context.locations.cache_dir, is_mapped=budget.is_store_mapped)
     judge = FitJudge(
         machine, options, disk_free_bytes=disk_free_bytes, cache_dir=context.locations.cache_dir, rates=rates
     )
@@ -72,6 +73,8 @@ class _Model:
     notice: str | None
     fingerprint: str = ""
     to_fetch_bytes: int = 0
+    weight_files: tuple[Path, ...] = ()
+    """Those that are on the disk."""
 
 
 def _model(context: CommandContext) -> _Model:
@@ -88,7 +91,8 @@ def _model(context: CommandContext) -> _Model:
         notice = f"{remote.name} is not on this machine; planned from its published shapes, dense weights as bf16"
         return _Model(remote.places.folder, remote.spec, notice, to_fetch_bytes=bytes_to_fetch(remote))
     checkpoint = open_checkpoint(folder)
-    return _Model(folder, checkpoint.spec, checkpoint.notice, fingerprint(checkpoint.files))
+    files = checkpoint.files
+    return _Model(folder, checkpoint.spec, checkpoint.notice, fingerprint(files), weight_files=files.weight_files)
 
 
 def _measured(machine: "Machine") -> "Machine":
@@ -102,16 +106,21 @@ def _measured(machine: "Machine") -> "Machine":
     return replace(machine, process_base_bytes=held, library_bytes=mapped)
 
 
-def _rates(spec: ModelSpec, machine: "Machine", cache_dir: Path) -> MachineRates | None:
-    """As measured before, or now; None for a card that this machine doesn't have."""
+def _rates(model: _Model, machine: "Machine", cache_dir: Path, is_mapped: bool) -> MachineRates | None:
+    """As measured before, or now; None for a card that this machine doesn't have. The disk that experts will be read
+    from is measured every time: it takes a moment, and each model may lie on another."""
     from runtime.client import child_environment
     from runtime.memory.probe import free_vram_bytes
 
-    question = RatesQuestion.of(spec, machine.device, machine.num_cores)
-    known = known_rates(question, cache_dir)
-    if known is not None or (machine.device == "cuda" and free_vram_bytes() is None):
-        return known
-    rates = measure_rates(question, child_environment())
+    question = RatesQuestion.of(model.spec, machine.device, machine.num_cores)
+    rates = known_rates(question, cache_dir)
+    if rates is None and machine.device == "cuda" and free_vram_bytes() is None:
+        return None
+    disk_bytes_s = quick_disk_rate(model.weight_files, model.spec.weights.record_bytes) if is_mapped else None
+    if rates is not None and disk_bytes_s is None:
+        return rates
+    rates = rates or measure_rates(question, child_environment())
+    rates = rates if disk_bytes_s is None else replace(rates, disk_bytes_s=disk_bytes_s)
     keep_rates(question, rates, cache_dir)
     return rates
 

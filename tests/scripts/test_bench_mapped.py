@@ -13,9 +13,10 @@ import pytest
 from app.locations import DEMO_MODEL, asset_path
 from runtime.client import child_environment
 from runtime.memory.budget import RAM_MARGIN_BYTES
+from runtime.memory.disk_rate import measure_disk_rate
 from runtime.memory.process_base import measure_process_base
 from runtime.options import EngineOptions
-from scripts.disk_rate import drop_page_cache, measure_disk_rate
+from scripts.disk_rate import drop_page_cache
 from scripts.make_checkpoint import make_checkpoint
 from tests.support.low_memory import least_ram
 
@@ -93,4 +94,5 @@ def test_loading_is_measured_by_phase(tmp_path: Path) -> None:
     figures = bench("bench_load.py", tmp_path / "model", "--rounds", "1")
     assert list(figures["seconds"]) == ["opening", "dense", "experts", "slots", "warmup", "whole", "disk_bytes"]
     assert figures["seconds"]["disk_bytes"] >= figures["weights_bytes"]
+    assert figures["disk_bytes_verified"]
     assert figures["disk_rate"] > 0
