@@ -23,7 +23,7 @@ from runtime.downloads.events import (
 )
 from runtime.downloads.file_fetch import FetchRules, WrongContentError
 from runtime.downloads.file_names import INDEX_NAME
-from runtime.downloads.hub import MAIN, HubAccess, list_repository
+from runtime.downloads.hub import MAIN, HubAccess, Listing, list_repository
 from runtime.downloads.hub_cache import adopt
 from runtime.downloads.manifest import Manifest, RemoteFile
 from runtime.downloads.part_file import NO_ROOM
@@ -33,6 +33,7 @@ from runtime.downloads.retry import Retry, RetryLoop, StoppedError
 from runtime.downloads.room import lack_of_room
 from runtime.downloads.selection import needed_files, select_by_index
 from runtime.downloads.transfer import Transfer
+from runtime.downloads.unattended import until_stopped
 from runtime.errors import DiskFullError, DownloadError
 
 _WATCH_S = 0.5
@@ -147,7 +148,7 @@ class Download:
         retries = RetryLoop(self.places.repo_id, self.rules.retry, stop, lambda *_: None)
         while True:
             try:
-                listing = list_repository(self.access, self.places.repo_id, self.revision or MAIN)
+                listing = until_stopped(self._listing, stop)
                 break
             except Retry as retry:
                 wait_s = retries.next_wait_s(retry, has_progressed=False)
@@ -161,6 +162,9 @@ class Download:
         self._keep_only(manifest)
         self._write(manifest)
         return manifest
+
+    def _listing(self) -> Listing:
+        return list_repository(self.access, self.places.repo_id, self.revision or MAIN)
 
     def _transfer(self, manifest: Manifest, stop: Event) -> Generator[DownloadEvent, None, int]:
         """Fetch what is not staged yet. Returns the bytes that came over the network."""

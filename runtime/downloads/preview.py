@@ -14,6 +14,7 @@ from runtime.downloads.hub import MAIN, HubAccess, list_repository
 from runtime.downloads.manifest import Manifest
 from runtime.downloads.retry import Retry, RetryRules, StoppedError
 from runtime.downloads.selection import needed_files
+from runtime.downloads.unattended import until_stopped
 from runtime.errors import CheckpointError, DownloadError
 
 _MOST_CONFIG_BYTES = 1 << 20
@@ -38,7 +39,9 @@ class RepositoryPreview:
 def preview_repository(access: HubAccess, repo_id: str, revision: str, stop: Event) -> RepositoryPreview:
     """Raises DownloadError in one line, also where the repository holds no model."""
     try:
-        listing = list_repository(access, repo_id, revision or MAIN)
+        listing = until_stopped(lambda: list_repository(access, repo_id, revision or MAIN), stop)
+    except StoppedError:
+        raise DownloadError(f"{repo_id}: nobody waits for the Hub's answer any more") from None
     except Retry as retry:
         raise DownloadError(f"{repo_id}: {retry.reason}; try again later") from None
     manifest = Manifest(repo_id, revision, listing.commit, listing.licence, needed_files(repo_id, listing))

@@ -63,6 +63,8 @@ class Repository:
     listing_statuses: list[int] = field(default_factory=list)
     listing_error_code: str = ""
     listing_retry_after: str = ""
+    listing_wait: threading.Event | None = None
+    """The listing is answered once it is set."""
     tree_page: int = 1000
     needs_token: str = ""
     is_on_xet: bool = False
@@ -181,6 +183,8 @@ class _Handler(BaseHTTPRequestHandler):
         repository = self.hub.repositories.get(repo_id)
         if repository is None:
             return self._json(401, {"error": "Repository not found"}, {"X-Error-Code": "RepoNotFound"})
+        if repository.listing_wait is not None:
+            repository.listing_wait.wait(60)
         with self.hub.lock:
             status = repository.listing_statuses.pop(0) if repository.listing_statuses else 200
         if status != 200:

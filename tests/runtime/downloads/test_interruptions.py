@@ -6,10 +6,13 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
-from threading import Event
+from threading import Event, Timer
 
 from runtime.downloads.events import DownloadFinished, DownloadPaused
+from runtime.downloads.preview import preview_repository
+from runtime.errors import DownloadError
 from tests.runtime.downloads.conftest import Pulling
 from tests.support.command_line import REPO
 from tests.support.hub_server import Fault
@@ -43,6 +46,29 @@ def pause_at(pulling: Pulling, sent_bytes: int) -> None:
 
     pulling.hub.on_bytes = slowly
     assert isinstance(list(pulling.download().run(stop))[-1], DownloadPaused)
+
+
+def test_a_listing_that_hangs_is_not_waited_for(pulling: Pulling) -> None:
+    """The request itself can't be told to stop, and its library would wait for 20 s."""
+    answer = pulling.repository.listing_wait = Event()
+    stop, waits = Event(), {}
+    try:
+        for name, run in (
+            ("pull", lambda: list(pulling.download().run(stop))),
+            ("preview", lambda: preview_repository(pulling.access, pulling.places.repo_id, "", stop)),
+        ):
+            stop.clear()
+            Timer(0.3, stop.set).start()
+            started_s = time.monotonic()
+            with suppress(DownloadError):
+                assert isinstance(run()[-1], DownloadPaused)
+            waits[name] = time.monotonic() - started_s
+    finally:
+        answer.set()
+    assert max(waits.values()) < 2, waits
+    pulling.repository.listing_wait = None
+    pulling.pull()
+    pulling.assert_complete()
 
 
 def test_twenty_random_interruptions(pulling: Pulling) -> None:
