@@ -4,7 +4,6 @@ experts."""
 import logging
 import shutil
 from collections.abc import Sequence
-from pathlib import Path
 
 from filelock import FileLock, Timeout
 from torch import Tensor
@@ -113,7 +112,7 @@ def _ensure_file(
         with FileLock(place.lock, timeout=0):
             if is_whole(place.path, layout):
                 return ""
-            problem = _room_problem(place.path.parent, layout.file_bytes)
+            problem = _room_problem(place, layout.file_bytes)
             if not problem:
                 _logger.info("writing %s, %d bytes", place.path, layout.file_bytes)
                 write_record_file(place, layout, expert_source, layouts, progress)
@@ -122,8 +121,11 @@ def _ensure_file(
         return f"Another process is writing {place.path}"
 
 
-def _room_problem(folder: Path, file_bytes: int) -> str:
-    free_bytes = shutil.disk_usage(folder).free
+def _room_problem(place: RecordPlace, file_bytes: int) -> str:
+    folder = place.path.parent
+    # What a killed process left is written over or gone on with.
+    begun_bytes = place.partial.stat().st_size if place.partial.exists() else 0
+    free_bytes = shutil.disk_usage(folder).free + begun_bytes
     if free_bytes >= file_bytes + _ROOM_LEFT_BYTES:
         return ""
     return (

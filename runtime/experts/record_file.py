@@ -26,6 +26,8 @@ _NUM_READERS = 8
 """Reads in flight: what a disk wants to be asked for at once to be fast."""
 _RELEASED_BYTES = 64 << 20
 """Of checkpoint files' pages, what is held at most while records are made of them."""
+_KEPT_BYTES = 256 << 20
+"""Of a file that grows, what a process that is killed may lose: so often all of it is brought onto the disk."""
 _DIRECT = getattr(os, "O_DIRECT", 0)
 
 
@@ -53,6 +55,11 @@ class RecordFileLayout:
     def offset(self, layer: int, expert: int) -> int:
         """Of a record, from the file's start."""
         return self.starts[layer] + expert * self.strides[layer]
+
+    def end_of(self, num_records: int) -> int:
+        """Of so many records, in the order of the file; from the file's start."""
+        layer, expert = divmod(num_records, self.num_experts)
+        return self.file_bytes if layer == len(self.starts) else self.offset(layer, expert)
 
 
 class RecordFile:
@@ -103,32 +110,14 @@ def write_record_file(
 ) -> None:
     """Make the file from the checkpoint, reading every expert once; the caller holds `place.lock`.
 
-    What an earlier process left unfinished is written over. Raises OSError where the disk refuses, CheckpointError for
-    an expert that can't be used, and whatever `progress` raises to cancel; nothing is left then.
+    Goes on where a process that was killed ended. Raises OSError where the disk refuses, CheckpointError for an expert
+    that can't be used, and whatever `progress` raises to cancel; nothing is left then.
     """
-    total = layout.file_bytes - DISK_BLOCK_BYTES
-    progress(0, total)
     try:
-        with _written(place.partial) as descriptor:
-            row = page_aligned(1, max(*layout.strides, DISK_BLOCK_BYTES))[0]
-            row.zero_()
-            row[:DISK_BLOCK_BYTES] = row.new_tensor(list(layout.header))
-            _write(descriptor, row.numpy().data[:DISK_BLOCK_BYTES], 0)
-            done = held_bytes = 0
-            for layer, record_layout in enumerate(layouts):
-                check_layout(record_layout)
-                num_ahead = experts_ahead(record_layout)
-                for expert in range(layout.num_experts):
-                    if expert + num_ahead < layout.num_experts:
-                        expert_source.announce(layer, expert + num_ahead)
-                    pack_record(expert_source.expert(layer, expert), record_layout, row[: record_layout.record_bytes])
-                    _write(descriptor, row.numpy().data[: layout.strides[layer]], layout.offset(layer, expert))
-                    done += layout.strides[layer]
-                    held_bytes += layout.strides[layer]
-                    if held_bytes >= _RELEASED_BYTES or expert == layout.num_experts - 1:
-                        expert_source.release_pages()
-                        held_bytes = 0
-                    progress(done, total)
+        with _growing(place.partial) as descriptor:
+            growing = _GrowingFile(descriptor, layout)
+            _write_records(growing, expert_source, layouts, progress)
+            growing.finish()
         place.partial.replace(place.path)
         _sync_folder(place.path.parent)
     except BaseException:
@@ -137,13 +126,89 @@ def write_record_file(
     place.remove_others()
 
 
+def _write_records(
+    growing: "_GrowingFile",
+    expert_source: ReadsExperts,
+    layouts: tuple[RecordLayout, ...],
+    progress: ProgressCallback,
+) -> None:
+    layout = growing.layout
+    total = layout.file_bytes - DISK_BLOCK_BYTES
+    num_kept, held_bytes = growing.num_records, 0
+    row = page_aligned(1, max(layout.strides))[0]
+    row.zero_()
+    progress(growing.end - DISK_BLOCK_BYTES, total)
+    for layer, record_layout in enumerate(layouts):
+        check_layout(record_layout)
+        num_ahead = experts_ahead(record_layout)
+        for expert in range(max(0, num_kept - layer * layout.num_experts), layout.num_experts):
+            if expert + num_ahead < layout.num_experts:
+                expert_source.announce(layer, expert + num_ahead)
+            pack_record(expert_source.expert(layer, expert), record_layout, row[: record_layout.record_bytes])
+            growing.append(row.numpy().data[: layout.strides[layer]])
+            held_bytes += layout.strides[layer]
+            if held_bytes >= _RELEASED_BYTES or expert == layout.num_experts - 1:
+                expert_source.release_pages()
+                held_bytes = 0
+            progress(growing.end - DISK_BLOCK_BYTES, total)
+
+
+class _GrowingFile:
+    """A record file that is not whole yet. Its first block says how many records are on the disk already, so that
+    whoever is killed loses little; such a block is no record file's."""
+
+    def __init__(self, descriptor: int, layout: RecordFileLayout) -> None:
+        self.layout = layout
+        self._descriptor = descriptor
+        self._block = page_aligned(1, DISK_BLOCK_BYTES)[0]
+        self.num_records = self._kept_records()
+        self.end = layout.end_of(self.num_records)
+        """Bytes so far, the first block included."""
+        self._unsynced_bytes = 0
+
+    def append(self, record: memoryview) -> None:
+        """The next record, and what pads it to whole blocks."""
+        _write(self._descriptor, record, self.end)
+        self.end += len(record)
+        self.num_records += 1
+        self._unsynced_bytes += len(record)
+        if self._unsynced_bytes >= _KEPT_BYTES:
+            os.fsync(self._descriptor)
+            self._write_block(self._mark(self.num_records))
+            self._unsynced_bytes = 0
+
+    def finish(self) -> None:
+        """All records are there: from now on it is a record file."""
+        assert self.end == self.layout.file_bytes, "records are missing"
+        self._write_block(self.layout.header)
+        os.fsync(self._descriptor)
+
+    def _kept_records(self) -> int:
+        """Of a process that was killed in the middle; else the file begins anew."""
+        num_read = os.preadv(self._descriptor, [self._block.numpy().data], 0)
+        start, _, number = bytes(self._block[:num_read].tolist()).rstrip(b"\0\n").rpartition(b" ")
+        num_records = int(number) if number.isdigit() else 0
+        if num_read == DISK_BLOCK_BYTES and self._mark(num_records).startswith(start + b" ") and num_records:
+            return num_records
+        os.ftruncate(self._descriptor, 0)
+        return 0
+
+    def _mark(self, num_records: int) -> bytes:
+        start = self.layout.header.rstrip(b"\0\n").replace(b"hotslot-records", b"hotslot-growing")
+        return b"%s %d\n" % (start, num_records)
+
+    def _write_block(self, content: bytes) -> None:
+        self._block.zero_()
+        self._block[: len(content)] = self._block.new_tensor(list(content))
+        _write(self._descriptor, self._block.numpy().data, 0)
+
+
 @contextmanager
-def _written(path: Path) -> Iterator[int]:
-    """A new file's descriptor; the file is on the disk at the end."""
-    descriptor, _ = _open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+def _growing(path: Path) -> Iterator[int]:
+    """Descriptor of a file that may be there already."""
+    descriptor, _ = _open(path, os.O_RDWR | os.O_CREAT)
     try:
         yield descriptor
-        os.fsync(descriptor)
     finally:
         os.close(descriptor)
 

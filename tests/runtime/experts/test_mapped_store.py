@@ -160,9 +160,13 @@ def test_a_cancelled_writing_leaves_nothing(model: Model) -> None:
     assert records_in(model) == []
 
 
-def test_a_writer_that_was_killed_is_taken_over_from(model: Model) -> None:
+@pytest.mark.parametrize("is_kept", [True, False])
+def test_a_writer_that_was_killed_is_taken_over_from(
+    model: Model, is_kept: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     program = (
         "import sys, time\nfrom pathlib import Path\nfrom tests.runtime.experts.test_mapped_store import Model\n"
+        f"from runtime.experts import record_file\nrecord_file._KEPT_BYTES = {1 if is_kept else 1 << 30}\n"
         "def stall(done, total):\n    if 2 * done > total:\n        print('half', flush=True)\n        time.sleep(60)\n"
         "Model(Path(sys.argv[1]), Path(sys.argv[2])).open(progress=stall)\n"
     )
@@ -176,7 +180,16 @@ def test_a_writer_that_was_killed_is_taken_over_from(model: Model) -> None:
         assert "Another process is writing" in notice
         writer.kill()
     assert records_in(model) == [model.place.partial.name]
-    reader, notice = model.open()
+    read: list[tuple[int, int]] = []
+    expert = ExpertSource.expert
+    monkeypatch.setattr(ExpertSource, "expert", lambda self, *key: read.append(key) or expert(self, *key))
+    reports: list[tuple[int, int]] = []
+    reader, notice = model.open(progress=lambda *report: reports.append(report))
+    # What was on the disk is not made again.
+    num_records = model.spec.num_layers * model.spec.moe.num_experts
+    assert len(read) < 0.6 * num_records if is_kept else len(read) == num_records
+    assert reports[0][0] > 0.4 * reports[0][1] if is_kept else reports[0][0] == 0
+    monkeypatch.undo()
     assert (records_in(model), notice) == ([model.place.path.name], "")
     model.assert_equals_pinned(model.mapped(reader, 3))
 
