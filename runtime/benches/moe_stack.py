@@ -66,7 +66,7 @@ class MoeStack:
         branches: Branches = SerialBranches()
         if self.streams is not None:
             branches = StreamBranches(self.streams, level)
-        step = DecodeStep(lambda: self._launch(branches))
+        step = DecodeStep(self._launch, branches)
         step.run()
         self.reset()
         if is_captured and self.streams is not None:

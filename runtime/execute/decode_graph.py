@@ -1,5 +1,7 @@
 """Decode steps of 1 to `max_rows` rows: launched as they are, or captured once per number of rows and replayed.
 
+Where experts are read from the disk a step is captured in pieces, between which the host brings them.
+
 A step ends with the draw of its tokens, which the next one takes from the device: it can be launched before the host
 has read any of them.
 
@@ -11,6 +13,7 @@ inputs.
 import gc
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from typing import Any
 
 import torch
@@ -18,6 +21,7 @@ from torch import Tensor
 
 from runtime.cache.page_pool import PagePool
 from runtime.cache.state_pool import StatePool
+from runtime.execute.cut_graph import CutGraph
 from runtime.execute.decode_inputs import DecodeInputs
 from runtime.execute.device_draws import DeviceDraws, LaunchedStep
 from runtime.execute.overlap import OverlapLevel
@@ -47,24 +51,19 @@ def _no_collection() -> Iterator[None]:
 class DecodeStep:
     """The step of one number of rows. `run` launches it and returns where its logits fp32 [rows, vocab] will be."""
 
-    def __init__(self, launch: Callable[[], Tensor]) -> None:
-        self._launch = launch
-        self._graph: torch.cuda.CUDAGraph | None = None
-        self._logits: Tensor | None = None
+    def __init__(self, launch: Callable[[Branches], Tensor], branches: Branches) -> None:
+        self._launch, self._branches = launch, branches
+        self._graph: CutGraph | None = None
 
     def capture(self, pool: Any, stream: torch.cuda.Stream) -> None:
         """Replay from now on. The step must have run on `stream` before."""
-        graph = torch.cuda.CUDAGraph()
-        with _no_collection(), torch.cuda.graph(graph, pool=pool, stream=stream):
-            self._logits = self._launch()
+        graph = CutGraph(pool, stream)
+        with _no_collection():
+            graph.capture(self._launch, self._branches)
         self._graph = graph
 
     def run(self) -> Tensor:
-        if self._graph is None:
-            return self._launch()
-        assert self._logits is not None
-        self._graph.replay()
-        return self._logits
+        return self._launch(self._branches) if self._graph is None else self._graph.replay()
 
 
 class DecodeSteps:
@@ -157,7 +156,7 @@ class DecodeSteps:
         return self._steps[num_rows].run()
 
     def _build_step(self, num_rows: int, branches: Branches, warms_up: bool) -> DecodeStep:
-        step = DecodeStep(lambda: self._launch(num_rows, branches))
+        step = DecodeStep(partial(self._launch, num_rows), branches)
         if warms_up:
             self._inputs.fill_idle(num_rows)
             for _ in range(_WARM_UP_STEPS):

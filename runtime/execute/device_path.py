@@ -77,9 +77,7 @@ def build_device_path(
         experts.copy_beside(streams.copy_lane())
     if budget.is_ngram_table_mapped:
         decoder.keep_ngram_rows(budget.max_sequences)
-    # A graph can't ask the host for records that are on the disk.
-    captures = experts.store.records_stay
-    steps = DecodeSteps(decoder, pages, states, experts, inputs, streams, captures=captures)
+    steps = DecodeSteps(decoder, pages, states, experts, inputs, streams)
     steps.build("off" if streams is None or decision.level == "off" else LEVELS[-1])
     return DevicePath(steps, inputs, streams)
 

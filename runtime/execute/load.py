@@ -95,7 +95,12 @@ def load_model(
     pages = _pages(spec, budget, placement)
     states = StatePool(spec, budget.num_state_rows, device)
     decision = overlap.applies(
-        options.overlap, device.type, is_decode=True, num_gpus=1, experts_on_gpu=placement.decodes_on_device
+        options.overlap,
+        device.type,
+        is_decode=True,
+        num_gpus=1,
+        experts_on_gpu=placement.decodes_on_device,
+        experts_in_memory=not budget.is_store_mapped,
     )
     device_path: DevicePath | None = None
     if isinstance(experts, DeviceExperts):

@@ -17,7 +17,14 @@ class OverlapDecision:
     reason: str = ""
 
 
-def applies(is_requested: bool, device: str, is_decode: bool, num_gpus: int, experts_on_gpu: bool) -> OverlapDecision:
+def applies(
+    is_requested: bool,
+    device: str,
+    is_decode: bool,
+    num_gpus: int,
+    experts_on_gpu: bool,
+    experts_in_memory: bool = True,
+) -> OverlapDecision:
     """Overlap runs the shared expert beside the routed ones: decode, on one CUDA GPU that holds the expert slots."""
     if not is_requested:
         return OverlapDecision("off", "switched off in the settings")
@@ -29,4 +36,6 @@ def applies(is_requested: bool, device: str, is_decode: bool, num_gpus: int, exp
         return OverlapDecision("off", f"the overlap path needs exactly one GPU; this engine uses {num_gpus}")
     if not experts_on_gpu:
         return OverlapDecision("off", "the overlap path needs the expert slots on the GPU")
+    if not experts_in_memory:
+        return OverlapDecision("off", "experts are read from the disk, for which the host waits in every layer")
     return OverlapDecision("shared")

@@ -6,7 +6,7 @@ be handed out twice, as the compute or the capture stream too, and then the side
 
 import ctypes
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import torch
@@ -152,3 +152,7 @@ class StreamBranches:
         if self.level != "off":
             # The compute stream waits for the branch's outputs.
             torch.cuda.current_stream(self._streams.device).wait_event(self._ends.pop(branch))
+
+    def call_host(self, call: Callable[[], None]) -> None:
+        assert self.level == "off", "a branch is open that the call would have to wait for"
+        call()

@@ -4,6 +4,7 @@ Layers fork and join by name and know nothing of streams. Without streams a fork
 order of its launches.
 """
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Literal, Protocol
 
@@ -27,6 +28,13 @@ class Branches(Protocol):
         """What is launched from now on waits for the branch."""
         ...
 
+    def call_host(self, call: Callable[[], None]) -> None:
+        """`call` runs on the host after what was launched before and may launch what the launches after it need.
+
+        It waits for the device itself. No branch may be open.
+        """
+        ...
+
 
 class SerialBranches:
     """No branches: the launches in their order."""
@@ -38,3 +46,6 @@ class SerialBranches:
 
     def join(self, branch: BranchName) -> None:
         """Everything has been launched in order."""
+
+    def call_host(self, call: Callable[[], None]) -> None:
+        call()

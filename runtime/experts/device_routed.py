@@ -6,6 +6,7 @@ the level `resident` copy and routes are one launch, in which each route is comp
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -13,6 +14,7 @@ from torch import Tensor
 
 from runtime.experts.branches import Branches
 from runtime.experts.device_slots import DeviceSlots
+from runtime.experts.missed_on_host import MissedOnHost
 from runtime.experts.routed import RoutingRecorder
 from runtime.experts.row_groups import RowGroups
 from runtime.experts.store import ExpertStore, PinnedStore
@@ -40,6 +42,7 @@ class DeviceExperts:
         self, store: ExpertStore, cache: DeviceSlots, ops: Ops, device: torch.device, num_choices: int
     ) -> None:
         self.store, self.cache = store, cache
+        self._missed = MissedOnHost(cache.state)
         self.recorder: RoutingRecorder | None = None
         """Told of every routing while it is set; `routing` must be kept then."""
         self.routing: RoutingBuffers | None = None
@@ -113,20 +116,24 @@ class DeviceExperts:
         if branches.is_by_arrival and isinstance(self.store, PinnedStore):
             rows = ops.expert_rows_by_arrival(layout, state, self.store.bank(layer), pool, arrivals, hidden)
         else:
-            self._copy_missed(layer)
+            self._copy_missed(layer, branches)
             rows = ops.expert_rows(layout, pool, slots, hidden)
         return rows
 
-    def _copy_missed(self, layer: int) -> None:
+    def _copy_missed(self, layer: int, branches: Branches) -> None:
         """What *ensure* found missing. A kernel reads it from host memory; where it may be on the disk, the host must
         know what it is, and waits for the device in every layer."""
         state = self.cache.state
         if isinstance(self.store, PinnedStore):
             self._ops.copy_missed(state, self.store.bank(layer), self._pools[layer])
             return
-        num_missed = int(state.num_missed)
-        experts, slots = (part[:num_missed].tolist() for part in (state.missed_experts, state.missed_slots))
-        self._num_from_disk += self._streamed.copy_all(layer, list(zip(experts, slots, strict=True)))
+        self._missed.take(state)
+        branches.call_host(partial(self._bring_missed, layer))
+
+    def _bring_missed(self, layer: int) -> None:
+        # The wait ends the last layer's copies, too: their records may make room now.
+        missed = self._missed.wait()
+        self._num_from_disk += self._streamed.copy_all(layer, missed, waits=False)
 
     def run(self, layer: int, hidden: Tensor, expert_ids: Tensor, router_logits: Tensor, is_decode: bool) -> Tensor:
         """The same for a prefill chunk of N tokens, fp32 [N, k, hidden]."""

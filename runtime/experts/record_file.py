@@ -24,6 +24,8 @@ from runtime.record import DISK_BLOCK_BYTES, RecordLayout, whole_blocks
 
 _NUM_READERS = 8
 """Reads in flight: what a disk wants to be asked for at once to be fast."""
+_PIECE_BYTES = 1 << 20
+"""Of a record, what one of them reads: a layer misses only a few records, which must keep a disk busy."""
 _RELEASED_BYTES = 64 << 20
 """Of checkpoint files' pages, what is held at most while records are made of them."""
 _KEPT_BYTES = 256 << 20
@@ -79,17 +81,26 @@ class RecordFile:
         """Start to fill `row` with a record and what pads it. Threads read without Python's lock."""
         stride = self._layout.strides[layer]
         self.num_read_bytes += stride
-        target = row.numpy().data[:stride]
-        future = self._readers.submit(_read, self._descriptor, target, self._layout.offset(layer, expert), self._path)
-        return _FileRead(future)
+        target, offset = row.numpy().data[:stride], self._layout.offset(layer, expert)
+        pieces = range(0, stride, _PIECE_BYTES)
+        return _FileRead(
+            tuple(
+                self._readers.submit(_read, self._descriptor, target[at : at + _PIECE_BYTES], offset + at, self._path)
+                for at in pieces
+            )
+        )
 
 
 @dataclass(frozen=True)
 class _FileRead:
-    future: "Future[None]"
+    pieces: "tuple[Future[None], ...]"
 
     def wait(self) -> None:
-        self.future.result()
+        # All of them: nothing is written into the row after a read that failed was waited for.
+        errors = [piece.exception() for piece in self.pieces]
+        for error in errors:
+            if error is not None:
+                raise error
 
 
 def is_whole(path: Path, layout: RecordFileLayout) -> bool:

@@ -83,16 +83,20 @@ class StreamedExperts:
             self._computes[layer].groups(self._pools[layer], slots, [routes[i] for i in group], hidden, output)
         return output.view(num_tokens, num_choices, -1), experts
 
-    def copy(self, layer: int, expert: int, slot: int) -> None:
-        """Bring one record into a slot, in the order of the current stream."""
+    def copy(self, layer: int, expert: int, slot: int, waits: bool = True) -> None:
+        """Bring one record into a slot, in the order of the current stream. `waits` for one that does not stay."""
         record = self._store.record(layer, expert)
-        self._pools[layer][slot].copy_(record, non_blocking=self._store.records_stay)
+        self._pools[layer][slot].copy_(record, non_blocking=self._store.records_stay or not waits)
 
-    def copy_all(self, layer: int, missed: Sequence[tuple[int, int]]) -> int:
-        """Bring the record of each (expert, slot), all told to the store first; returns how many came from the disk."""
+    def copy_all(self, layer: int, missed: Sequence[tuple[int, int]], waits: bool = True) -> int:
+        """Bring the record of each (expert, slot), all told to the store first; returns how many came from the disk.
+
+        Without `waits` the copies may still be under way, and the stream must be waited for before records are asked
+        for again; a store keeps as many as are missed at once.
+        """
         num_from_disk = self._store.announce(layer, [expert for expert, _ in missed])
         for expert, slot in missed:
-            self.copy(layer, expert, slot)
+            self.copy(layer, expert, slot, waits)
         return num_from_disk
 
     def fill(self, placed: Sequence[tuple[int, int, int]]) -> None:
