@@ -152,7 +152,7 @@ class DocumentWriter:
         fill: Fillers,
         characters: int = 0,
         quoting: float = 0.6,
-        missing: float = 0.17,
+        missing: float = 0.2,
         filed_share: float = FILED_SHARE,
     ) -> DocumentItem:
         """A document of about so many characters (0: one or two parts) with up to 20 questions."""
