@@ -53,6 +53,20 @@ def test_a_second_piece_goes_on_from_the_first(tmp_path: Path, rows: np.ndarray)
     assert all(torch.equal(before, after) and before.any() for before, after in momentum)
 
 
+def test_training_ends_by_the_clock_whatever_time_its_piece_has(tmp_path: Path, rows: np.ndarray) -> None:
+    torch.manual_seed(1)
+    ends = time.time() + 2.0
+    trainer = Trainer(Student(TINY).train(), TrainingPlan(600.0, ends=ends, tokens_per_step=256), "cpu")
+    np.save(tmp_path / "rows.npy", rows)
+    source = Rows(tmp_path / "rows.npy")
+    source.renew()
+    files = TrainingFiles(tmp_path / "none.pt", tmp_path / "state.pt", tmp_path / "weights.safetensors")
+    trainer.train(source, time.time(), files)
+    assert ends <= time.time() < ends + 60
+    trained = torch.load(tmp_path / "state.pt", weights_only=True)["progress"]["trained_s"]
+    assert trained <= 60
+
+
 @torch.no_grad()
 def test_a_grown_model_keeps_all_but_the_exchanged_layer() -> None:
     torch.manual_seed(2)
