@@ -11,9 +11,9 @@ inputs.
 """
 
 import gc
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from functools import partial
 from typing import Any
 
 import torch
@@ -156,7 +156,15 @@ class DecodeSteps:
         return self._steps[num_rows].run()
 
     def _build_step(self, num_rows: int, branches: Branches, warms_up: bool) -> DecodeStep:
-        step = DecodeStep(partial(self._launch, num_rows), branches)
+        # Steps that held their owner would leave a model's memory to the collector, whenever that comes.
+        owner = weakref.ref(self)
+
+        def launch(branches: Branches) -> Tensor:
+            steps = owner()
+            assert steps is not None
+            return steps._launch(num_rows, branches)
+
+        step = DecodeStep(launch, branches)
         if warms_up:
             self._inputs.fill_idle(num_rows)
             for _ in range(_WARM_UP_STEPS):

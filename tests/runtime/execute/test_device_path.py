@@ -1,6 +1,7 @@
 """The engine as it runs on a GPU, with torch's ops on a CPU: slot map and inputs in tensors, decode that asks the host
 for nothing. It must say and count what the CPU's engine does."""
 
+import gc
 from pathlib import Path
 from typing import Any
 
@@ -8,14 +9,28 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from runtime.errors import UsageError
+from runtime.cache.page_pool import PagePool
+from runtime.errors import EngineError, UsageError
+from runtime.execute.engine import Engine
 from runtime.execute.load import load_model
 from runtime.execute.placement import Placement
 from runtime.experts.device_routed import DeviceExperts
+from runtime.experts.store import PinnedStore
 from runtime.experts.streamed import StreamedExperts
 from runtime.experts.trace import read_trace
+from runtime.layers.decoder import Decoder
 from runtime.options import EngineOptions
-from runtime.protocol import ChatMessage, Score, Scored, StartTrace, StopTrace
+from runtime.protocol import (
+    ChatMessage,
+    Event,
+    LoadFailed,
+    LoadModel,
+    LoadProgressed,
+    Score,
+    Scored,
+    StartTrace,
+    StopTrace,
+)
 from tests.support.demo_scores import logits_of
 from tests.support.engine_driver import DEMO_FOLDER, EngineDriver
 
@@ -86,6 +101,29 @@ def test_a_trace_holds_what_the_counters_say(as_on_cuda: EngineDriver, tmp_path:
     assert experts_of(as_on_cuda).routing is None
     again = as_on_cuda.ask("untraced", (ChatMessage("user", "Count from one to five."),), max_tokens=10)
     assert again.generated_ids == finished.generated_ids
+
+
+def test_a_failed_load_leaves_nothing_behind() -> None:
+    """Without the collector, which may come much later: the next load needs the memory."""
+
+    def num_alive() -> int:
+        return sum(type(found) in (Decoder, PagePool, PinnedStore) for found in gc.get_objects())
+
+    def fail(event: Event) -> None:
+        events.append(event)
+        if isinstance(event, LoadProgressed) and event.phase == "warmup" and event.done_bytes:
+            raise EngineError("no more")
+
+    events: list[Event] = []
+    gc.collect()
+    gc.disable()
+    try:
+        before = num_alive()
+        Engine(fail, Placement.on_cpu_as_on_cuda()).handle(LoadModel(OPTIONS))
+        assert isinstance(events[-1], LoadFailed)
+        assert num_alive() == before
+    finally:
+        gc.enable()
 
 
 def test_a_failed_step_empties_the_slots(as_on_cuda: EngineDriver) -> None:
