@@ -15,6 +15,7 @@ import tempfile
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 # Run as a file, Python looks for imports beside it, not in the repository.
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -68,8 +69,10 @@ def file_rate(files: tuple[Path, ...]) -> float:
     return statistics.mean(rates)
 
 
-def measure(folder: Path, ram: str | None, rounds: int, cache_dir: Path) -> dict[str, object]:
-    options = EngineOptions(folder, device="cpu", context_tokens=256, cache_dir=cache_dir)
+def measure(
+    folder: Path, device: Literal["cpu", "cuda"], ram: str | None, rounds: int, cache_dir: Path
+) -> dict[str, object]:
+    options = EngineOptions(folder, device=device, context_tokens=256, cache_dir=cache_dir)
     if ram is not None:
         options = replace(options, ram_bytes=parse_size(ram))
     files = open_checkpoint(folder).files
@@ -77,10 +80,11 @@ def measure(folder: Path, ram: str | None, rounds: int, cache_dir: Path) -> dict
     runs, rates = [], []
     first = measure_load(options) if ram is not None else None
     for _ in range(rounds):
-        drop_page_cache(files.weight_files)
-        rates.append(file_rate(files.weight_files))
+        before = file_rate(files.weight_files)
         drop_page_cache(files.weight_files)
         runs.append(measure_load(options))
+        # A disk that others use, or that allows bursts, is judged by the better of two.
+        rates.append(max(before, file_rate(files.weight_files)))
     seconds = {phase: statistics.median(run[phase] for run in runs) for phase in runs[0]}
     shares = [
         run["disk_bytes"] / sum(run.get(phase, 0.0) for phase in READING) / rate
@@ -100,11 +104,13 @@ def measure(folder: Path, ram: str | None, rounds: int, cache_dir: Path) -> dict
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--ram", help="plan as if there were so much memory")
     parser.add_argument("--rounds", type=int, default=3)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=arguments.folder.parent) as scratch:
-        print(json.dumps(measure(arguments.folder, arguments.ram, arguments.rounds, Path(scratch)), indent=1))
+        figures = measure(arguments.folder, arguments.device, arguments.ram, arguments.rounds, Path(scratch))
+    print(json.dumps(figures, indent=1))
 
 
 if __name__ == "__main__":

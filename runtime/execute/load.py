@@ -16,7 +16,7 @@ from runtime.cache.page_pool import PagePool
 from runtime.cache.sequence_cache import SequenceCache
 from runtime.cache.state_pool import StatePool
 from runtime.errors import UsageError
-from runtime.execute import overlap, slot_fitting
+from runtime.execute import cache_fitting, overlap, slot_fitting
 from runtime.execute.admission import Admission
 from runtime.execute.device_memory import CudaMemory, Memory, PlannedMemory, start_cuda
 from runtime.execute.device_path import DevicePath, build_device_path, build_experts, choose_level
@@ -36,7 +36,7 @@ from runtime.experts.routed import SlotExperts
 from runtime.experts.store import PinnedStore
 from runtime.kernels.torch_ops.experts import ExpertCompute
 from runtime.layers.decoder import Decoder
-from runtime.memory.budget import plan
+from runtime.memory.budget import fewest_cached_records, plan
 from runtime.memory.budget_plan import BudgetPlan, Machine
 from runtime.memory.probe import probe_machine
 from runtime.memory.residents import ResidentFile
@@ -47,6 +47,7 @@ from runtime.record import RecordLayout
 from runtime.schedule.scheduler import Scheduler
 from runtime.spec import ModelSpec
 from runtime.telemetry.meter import Meter
+from runtime.telemetry.process_memory import resident_bytes
 
 END_OF_TURN = "<|im_end|>"
 _CPU_CHUNK_TARGET_S = 0.15
@@ -68,7 +69,7 @@ def load_model(
     folder that can't be used, BudgetError for a machine it does not fit, UsageError for options that no model could be
     loaded with.
     """
-    started_s = time.monotonic()
+    started_s, bytes_at_start = time.monotonic(), resident_bytes()
     _check(options)
     progress = LoadProgress(send)
     progress.report("opening", 0, 1)
@@ -114,6 +115,9 @@ def load_model(
             held = slot_fitting.held_memory(machine.vram_free_bytes or 0, context_bytes, budget)
             budget, context_bytes = slot_fitting.fit_slots(experts, budget, spec, options, held), held.driver_bytes
         decision = choose_level(device_path, experts, spec.vocab_size, decision)
+    if device.type == "cuda" and isinstance(experts.store, MappedStore):
+        others = base_bytes[0] - experts.store.num_bytes + resident_bytes() - bytes_at_start
+        budget = cache_fitting.fit_cache(experts.store, budget, spec, machine, others)
     held_bytes = decoder.dense_bytes + experts.pool.nbytes + pages.num_bytes + states.num_bytes
     memory: Memory = PlannedMemory(budget.limit_bytes, held_bytes + budget.workspace_bytes)
     if device.type == "cuda":
@@ -268,6 +272,9 @@ class _Weights:
 
     def _mapped_store(self, report: Callable[[int, int], None]) -> MappedStore:
         spec, num_cached = self._folder.spec, self._budget.num_cached_records
+        if self._placement.device.type == "cuda":
+            # The process grows until the warm-up has run; then the cache gets what is left.
+            num_cached = fewest_cached_records(spec, self._budget.num_ring_slots)
         reader, self.notice = self._folder.open_records(self._options.cache_dir, report)
         _logger.info("%d of the experts' records in memory, others from %s", num_cached, reader.source)
         return MappedStore(reader, RecordLayout.of_layers(spec), spec.moe.num_experts, num_cached)

@@ -66,6 +66,10 @@ class HostCache:
             raise
         return self.memory[self._row_of[key]]
 
+    def close(self) -> None:
+        """Wait for what is on its way: nothing is written into the rows any more."""
+        self._forget_reads()
+
     def check_integrity(self) -> None:
         """Raise AssertionError unless every row is free or one record's, and only records that are kept are read."""
         rows = [*self._row_of.values(), *self._free_rows]

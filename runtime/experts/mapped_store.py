@@ -35,8 +35,9 @@ class MappedStore:
         self.num_layers, self.num_experts = len(layouts), num_experts
         self.source = reader.source
         self._reader = reader
-        row_bytes = whole_blocks(max(layout.record_bytes for layout in layouts))
-        self.cache = HostCache(num_cached, row_bytes, self._begin)
+        self._row_bytes = whole_blocks(max(layout.record_bytes for layout in layouts))
+        self._is_pinned = False
+        self.cache = HostCache(num_cached, self._row_bytes, self._begin)
 
     def announce(self, layer: int, experts: Sequence[int]) -> int:
         """Begin to read what is not in memory; returns how many of `experts` are not."""
@@ -51,7 +52,17 @@ class MappedStore:
 
     def pin(self) -> None:
         """Page-lock the cache, so that copies to a GPU are fast. Raises EngineError where the system refuses."""
-        pin([self.cache.memory], self)
+        pin([self.cache.memory], self.cache)
+        self._is_pinned = True
+
+    def resize(self, num_cached: int) -> None:
+        """Room for so many records instead, with none in it. No copy of a record may be under way."""
+        # The old memory goes first: there may not be room for both.
+        self.cache.close()
+        del self.cache
+        self.cache = HostCache(num_cached, self._row_bytes, self._begin)
+        if self._is_pinned:
+            self.pin()
 
     @property
     def num_bytes(self) -> int:

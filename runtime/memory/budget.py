@@ -58,8 +58,9 @@ RAM_MARGIN_BYTES = 512 * MIB
 """Main memory left to the rest of the system."""
 RINGS_CACHED = 2
 """Of a mapped store, the host cache holds at least the records of the group that is computed and of the next."""
-CUDA_PROCESS_BASE_BYTES = 700 * MIB
-"""The engine process once CUDA's libraries are loaded."""
+CUDA_PROCESS_BASE_BYTES = 1440 * MIB
+"""The engine process once it has run on a GPU: libraries of torch and CUDA, kernels and graphs, the driver's own. On an
+H200 with CUDA 13, of which 440 MiB are pages of libraries."""
 FIRST_USE_SHARE = 0.25
 """Of the libraries' pages, what the process grows by beside all lines: code that is used for the first time. Measured:
 0.18 to 0.21 with 85 MiB of such pages."""
@@ -68,6 +69,12 @@ FIRST_USE_SHARE = 0.25
 def plan(spec: ModelSpec, machine: Machine, options: EngineOptions) -> BudgetPlan:
     """Plan the memory of `spec` on `machine`. Never raises for a lack of memory: see `BudgetPlan.fits`."""
     return _Planner(spec, machine, options).plan()
+
+
+def fewest_cached_records(spec: ModelSpec, num_ring_slots: int) -> int:
+    """Of a mapped store, what memory must hold at once."""
+    num_routed = MAX_SEQUENCES * spec.moe.num_experts_per_token
+    return min(spec.num_layers * spec.moe.num_experts, max(RINGS_CACHED * num_ring_slots, num_routed))
 
 
 @dataclass(frozen=True)
@@ -110,9 +117,7 @@ class _Planner:
         self._num_rows = MAX_SEQUENCES + self._num_saved
         self._ram_bytes = max(0, machine.ram_available_bytes - RAM_MARGIN_BYTES)
         self._limit = self._device_limit()
-        self._fewest_cached = min(
-            self._num_experts, max(RINGS_CACHED * self._ring_slots, MAX_SEQUENCES * self._fewest_slots)
-        )
+        self._fewest_cached = fewest_cached_records(spec, self._ring_slots)
         self._is_table_mapped, self._is_store_mapped = True, False
         self._is_store_mapped = self._maps_store()
         self._is_table_mapped = self._is_store_mapped or self._maps_ngram_table()
