@@ -31,6 +31,7 @@ import psutil
 import torch
 from safetensors.torch import load_file
 
+from runtime.benches.disk_counts import disk_bytes_of, peak_bytes_of
 from runtime.checkpoint.facts import read_facts
 from runtime.client import EngineClient, child_environment
 from runtime.execute.opened_model import ModelFolder
@@ -40,7 +41,6 @@ from runtime.memory.rates import COPY_SHARE, RatesQuestion, measure_rates
 from runtime.options import EngineOptions, parse_size
 from runtime.protocol import EngineStats, Score
 from runtime.record import DISK_BLOCK_BYTES, RecordLayout, whole_blocks
-from scripts.disk_rate import disk_bytes_of, peak_bytes_of
 
 BOUND = 1.3
 LEAST_COUNTED = 0.98

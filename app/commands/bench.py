@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from app.commands import bench_runtime
+from app.commands import bench_load, bench_runtime
 from app.commands.context import CommandContext
 from app.console import Console
 from app.sanitize import clean_line
@@ -41,6 +41,7 @@ def add_parser(commands: Any) -> None:
     )
     policy.add_argument("--json", action="store_true", help="print one JSON object")
     policy.set_defaults(run=run_policy)
+    bench_load.add_parser(benches)
     bench_runtime.add_parsers(benches)
 
 

@@ -15,6 +15,7 @@ from app.locations import DEMO_MODEL, asset_path
 from runtime.experts.replay import REPLAY_POLICIES
 from runtime.experts.trace import TraceFacts
 from tests.support.command_line import REPO, run_hotslot
+from tests.support.disk_reads import counts_disk_reads
 from tests.support.random_traces import record
 
 DEMO = asset_path(DEMO_MODEL)
@@ -212,3 +213,16 @@ def test_the_bench_of_side_calls_prints_what_each_side_gets(capsys: pytest.Captu
 def test_what_a_bench_refuses_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "overlap", "--misses", "many"]) == 1
     assert len(capsys.readouterr().err.strip().splitlines()) == 1
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux alone counts what is read from a disk")
+def test_the_bench_of_loading_prints_both_rates_and_their_ratio(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    if not counts_disk_reads(tmp_path):
+        pytest.skip("the kernel counts no disk reads on this file system")
+    assert main(["bench", "load", "--rounds", "1", "--context", "256"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    figures = {line.split("  ")[0].strip(): line.split("  ")[-1].strip() for line in lines}
+    read_rate, disk_rate = (float(figures[name].split()[0]) for name in ("read while loading", "the disk alone"))
+    assert float(figures["ratio"]) == pytest.approx(read_rate / disk_rate, abs=0.1)

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from runtime.benches.disk_counts import drop_page_cache
 from runtime.checkpoint import page_reader
 from runtime.checkpoint.page_reader import PageReader
-from scripts.disk_rate import drop_page_cache
 
 NUM_BYTES = 8 << 20
 
