@@ -2,6 +2,7 @@
 
 import math
 import mmap
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -89,8 +90,9 @@ class RandomTensors:
         there.set_result(None)
         return there
 
-    def make_pages(self, memory: Tensor) -> None:
-        """Whoever writes takes them."""
+    def pieces(self, entry: TensorEntry, stored: Tensor, target: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        """All of it at once: nothing is on a disk."""
+        yield stored, target
 
     def release_pages(self) -> None:
         """Nothing is mapped."""

@@ -2,6 +2,8 @@
 
 import ctypes
 import mmap
+from collections import deque
+from collections.abc import Iterator
 from pathlib import Path
 
 import torch
@@ -24,6 +26,12 @@ TORCH_DTYPES = {
     "F32": torch.float32,
     "F64": torch.float64,
 }
+
+_PIECE_BYTES = 4 << 20
+_PIECES_AHEAD = 8
+"""Of a tensor that is copied, what is read ahead: the disk never waits."""
+_PIECES_HELD = 32
+"""Of a large tensor's file pages, what the process holds at most beside the copy."""
 
 
 class TensorSource:
@@ -57,10 +65,28 @@ class TensorSource:
         mapped = self._map(entry)
         return self._pages.read(_address_of(mapped) + begin, end - begin, mapped)
 
-    def make_pages(self, memory: torch.Tensor) -> None:
-        """Begin to take pages for new memory that will be written; for a device's, nothing is done."""
-        if memory.device.type == "cpu":
-            self._pages.make(memory)
+    def pieces(
+        self, entry: TensorEntry, stored: torch.Tensor, target: torch.Tensor
+    ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        """What `get` gave for an entry, piece by piece with the piece of `target` (as many elements) that it belongs
+        to, flat, while the pieces that follow are read. Pages are given back from time to time.
+        """
+        num_values = max(1, _PIECE_BYTES // stored.itemsize)
+        sources, targets = (tensor.reshape(-1).split(num_values) for tensor in (stored, target))
+        piece_bytes = num_values * stored.itemsize
+        reads: deque[PendingPages] = deque()
+        for number in range(-_PIECES_AHEAD, len(sources)):
+            if number + _PIECES_AHEAD < len(sources):
+                begin = entry.begin + (number + _PIECES_AHEAD) * piece_bytes
+                reads.append(self.announce(entry, begin, min(entry.end, begin + piece_bytes)))
+                if target.device.type == "cpu":
+                    self._pages.make(targets[number + _PIECES_AHEAD])
+            if number < 0:
+                continue
+            reads.popleft().result()
+            yield sources[number], targets[number]
+            if number % _PIECES_HELD == _PIECES_HELD - 1:
+                self.release_pages()
 
     def release_pages(self) -> None:
         """Give the memory of everything read so far back to the system; views stay valid and are read again if used."""

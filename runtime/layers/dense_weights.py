@@ -3,7 +3,6 @@
 Refuses values that are not finite, by tensor name.
 """
 
-from collections import deque
 from collections.abc import Callable, Sequence
 
 import torch
@@ -11,7 +10,6 @@ from torch import Tensor
 
 from runtime.checkpoint.formats import find_matrix
 from runtime.checkpoint.matrices import Fp8Matrix, Matrix, Nvfp4Matrix, read_matrix, refuse_not_finite
-from runtime.checkpoint.page_reader import PendingPages
 from runtime.checkpoint.tensors import TensorSource
 from runtime.kernels.torch_ops import fp8, nvfp4
 from runtime.kernels.torch_ops.linear import quantise_rows
@@ -19,13 +17,6 @@ from runtime.layers.projection import Projection
 
 DEQUANTISED_BYTES = 64 << 20
 """Of a quantised matrix in fp32 at once; a head is thirty times as large."""
-
-_PIECE_VALUES = 2 << 20
-_PIECES_AHEAD = 8
-"""Of a tensor that is copied, what the system reads ahead: the disk never waits."""
-
-_PIECES_HELD = 32
-"""Of a large tensor's file pages, what the process holds at most beside the copy."""
 
 
 class DenseWeights:
@@ -72,6 +63,8 @@ class DenseWeights:
         stored = find_matrix(self.source.files, name.removesuffix(".weight"))
         if stored.kind == "plain":
             return self._get(name, dtype)
+        for entry in stored.entries:
+            self.source.announce(entry, entry.begin, entry.end)
         return self._dequantise(read_matrix(self.source, stored), dtype)
 
     def keep(self, tensor: Tensor) -> Tensor:
@@ -116,21 +109,9 @@ class DenseWeights:
         """A copy, piece by piece while the pieces that follow are read."""
         stored, entry = self.source.get(name), self.source.files.find(name)
         values = torch.empty(stored.shape, device=self.device, dtype=dtype)
-        sources, targets = (tensor.reshape(-1).split(_PIECE_VALUES) for tensor in (stored, values))
-        piece_bytes = _PIECE_VALUES * stored.itemsize
-        reads: deque[PendingPages] = deque()
-        for number in range(-_PIECES_AHEAD, len(sources)):
-            if number + _PIECES_AHEAD < len(sources):
-                begin = entry.begin + (number + _PIECES_AHEAD) * piece_bytes
-                reads.append(self.source.announce(entry, begin, min(entry.end, begin + piece_bytes)))
-                self.source.make_pages(targets[number + _PIECES_AHEAD])
-            if number < 0:
-                continue
-            reads.popleft().result()
-            targets[number].copy_(sources[number])
-            refuse_not_finite(targets[number], entry)
-            if number % _PIECES_HELD == _PIECES_HELD - 1:
-                self.source.release_pages()
+        for source, target in self.source.pieces(entry, stored, values):
+            target.copy_(source)
+            refuse_not_finite(target, entry)
         return values
 
     def _dequantise(self, matrix: Matrix, dtype: torch.dtype) -> Tensor:

@@ -77,11 +77,13 @@ class NgramTable:
 
 def _joined(source: TensorSource, entries: list[TensorEntry], device: torch.device) -> Tensor:
     """One matrix of all shards, where it was drawn or in host memory, which a GPU reads where it lies."""
-    part = [source.get(entry.name).view(torch.uint8) for entry in entries]
-    if device.type == "cpu" or part[0].is_cuda:
-        return torch.cat(part)
-    joined = page_aligned(sum(matrix.shape[0] for matrix in part), part[0].shape[1])
-    torch.cat(part, out=joined)
+    stored = [source.get(entry.name).view(torch.uint8) for entry in entries]
+    if stored[0].is_cuda:
+        return torch.cat(stored)
+    joined = page_aligned(sum(matrix.shape[0] for matrix in stored), stored[0].shape[1])
+    for entry, matrix, rows in zip(entries, stored, joined.split([len(matrix) for matrix in stored]), strict=True):
+        for source_piece, target in source.pieces(entry, matrix, rows):
+            target.copy_(source_piece)
     return joined
 
 
