@@ -20,7 +20,6 @@ class ConversationCommands(LineCommands):
     def __init__(self, state: LineState) -> None:
         super().__init__(state)
         self._listed: list[Conversation] = []
-        self._deleted: list[Conversation] = []
 
     async def do_new_chat(self, argument: str) -> None:
         self.session.new()
@@ -85,15 +84,13 @@ class ConversationCommands(LineCommands):
             # Refused while an answer comes, before anything is deleted.
             self.session.new()
         await self.store.run(self.store.delete, conversation.id)
-        self._deleted.append(conversation)
         self._listed = []
         self.console.remark(f"Deleted: {clean_line(conversation.title or 'Untitled')}; /undo brings it back.")
 
     async def do_undo_delete(self, argument: str) -> None:
-        if not self._deleted:
-            raise UsageError("Nothing was deleted in this run.")
-        conversation = self._deleted.pop()
-        await self.store.run(self.store.undelete, conversation.id)
+        conversation = await self.store.run(self.store.undelete_last)
+        if conversation is None:
+            raise UsageError("There is no deleted chat to bring back.")
         self._listed = []
         self.console.remark(f"It is back: {clean_line(conversation.title or 'Untitled')}")
 

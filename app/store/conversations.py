@@ -198,6 +198,14 @@ class Store:
         """Undo `delete`: branches, head, pin and title are as before. Raises MissingConversationError when too late."""
         self._set_time("deleted_at", conversation_id, None)
 
+    def undelete_last(self) -> Conversation | None:
+        """`undelete` what was deleted last, in whichever run or instance; None where nothing can be brought back."""
+        deleted = self.list_deleted(limit=1)
+        if not deleted:
+            return None
+        self.undelete(deleted[0].id)
+        return self.conversation(deleted[0].id)
+
     def _set_time(self, column: str, conversation_id: str, unix_s: float | None) -> None:
         with self._database.transaction() as connection:
             changed = connection.execute(

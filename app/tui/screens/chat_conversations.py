@@ -7,11 +7,8 @@ from textual import on
 
 from app.chat.attachments import path_of
 from app.chat.chat_files import export_chat, import_chat
-from app.chat.session import ChatSession
 from app.errors import HotslotError
-from app.locations import Locations
 from app.sanitize import clean_line
-from app.store.conversations import Store
 from app.tui.screens.chat_base import ChatBase
 from app.tui.screens.conversations import ConversationChoice, ConversationsScreen
 from app.tui.screens.dialogs import AskTextScreen, ConfirmScreen
@@ -20,11 +17,6 @@ from app.tui.widgets.welcome import Welcome
 
 class ConversationControls(ChatBase):
     """Nothing changes the open conversation while an answer comes."""
-
-    def __init__(self, session: ChatSession, store: Store, locations: Locations) -> None:
-        super().__init__(session, store, locations)
-        self._deleted_ids: list[str] = []
-        """Deleted in this run, the last one last."""
 
     async def action_new_chat(self) -> None:
         await self._go_to(None)
@@ -49,7 +41,6 @@ class ConversationControls(ChatBase):
     async def _conversation_chosen(self, choice: ConversationChoice | None) -> None:
         if choice is None:
             return
-        self._deleted_ids += choice.deleted_ids
         current = self.session.conversation
         if current is not None and current.id in choice.deleted_ids and not self._is_answering:
             self.session.new()
@@ -114,17 +105,21 @@ class ConversationControls(ChatBase):
         conversation = self.session.conversation
         if not is_sure or conversation is None or not await self._store_does(self._store.delete, conversation.id):
             return
-        self._deleted_ids.append(conversation.id)
         await self._go_to(None)
         self.say("Deleted; Alt+U brings it back.")
 
     async def action_undo_delete(self) -> None:
-        """Bring back what was deleted last in this run."""
-        if not self._deleted_ids:
-            self.say("Nothing was deleted since the start.", "warning")
-        elif await self._store_does(self._store.undelete, self._deleted_ids[-1]):
-            await self._go_to(self._deleted_ids.pop())
-            self.say("It is back.")
+        """Bring back what was deleted last."""
+        try:
+            back = await self._store.run(self._store.undelete_last)
+        except HotslotError as error:
+            self.say(str(error), "error")
+            return
+        if back is None:
+            self.say("There is no deleted chat to bring back.", "warning")
+            return
+        await self._go_to(back.id)
+        self.say("It is back.")
 
     async def action_pin_chat(self, words: str = "") -> None:
         """Pin the open conversation, or take the pin away; with words, choose which one in the list."""

@@ -170,10 +170,18 @@ class ConversationsScreen(ModalScreen[ConversationChoice]):
                 self.query_one(OptionList).highlighted = ids.index(chosen.id)
 
     async def action_undo(self) -> None:
-        """Bring back what was deleted last while this list was open."""
-        if self._deleted and await self._try(self._store.undelete, self._deleted[-1]):
-            self._deleted.pop()
-            await self._list(self.query_one(OptionList).highlighted)
+        """Bring back what was deleted last."""
+        try:
+            back = await self._store.run(self._store.undelete_last)
+        except HotslotError as error:
+            self.notify(str(error), severity="error", markup=False)
+            return
+        if back is None:
+            self.notify("There is no deleted chat to bring back.", severity="warning", markup=False)
+            return
+        if back.id in self._deleted:
+            self._deleted.remove(back.id)
+        await self._list(self.query_one(OptionList).highlighted)
 
     async def _try(self, change: Callable[..., None], *values: str) -> bool:
         try:

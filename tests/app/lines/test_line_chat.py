@@ -74,6 +74,14 @@ async def test_conversations_are_listed_found_opened_renamed_and_deleted(run_lin
     assert [conversation.title for conversation in store.list_conversations()] == ["Hounds"]
 
 
+async def test_undo_reaches_what_an_earlier_run_deleted(run_lines: RunLines, store: Store) -> None:
+    await run_lines("About cats", "/delete", scripts=((Say("They purr."),),))
+    said = await run_lines("/undo", "/undo")
+    assert "It is back: About cats" in said.err
+    assert "hotslot: There is no deleted chat to bring back." in said.err
+    assert len(store.list_conversations()) == 1
+
+
 async def test_files_go_with_the_next_message_only(run_lines: RunLines, tmp_path: Path) -> None:
     (tmp_path / "a b.txt").write_text("inside")
     said = await run_lines(f"/attach '{tmp_path}/a b.txt'", f"/attach {tmp_path}/a b.txt", "/detach", "read", "again")

@@ -6,6 +6,7 @@ from pathlib import Path
 from textual.pilot import Pilot
 from textual.widgets import Input, OptionList
 
+from app.messages import Message
 from app.store.conversations import Store
 from app.tui.app import HotslotApp
 from app.tui.screens.conversations import ConversationsScreen
@@ -117,6 +118,22 @@ async def test_a_deleted_chat_comes_back_and_pins_come_first(make_app: MakeApp, 
         await press(pilot, "ctrl+d", "y")
         assert len(store.list_conversations()) == 1
         await press(pilot, "ctrl+z")
+        assert len(store.list_conversations()) == 2
+
+
+async def test_a_chat_deleted_before_the_list_or_the_app_was_opened_comes_back(make_app: MakeApp, store: Store) -> None:
+    app = make_app(*SCRIPTS)
+    for title in ("first", "second"):
+        chat = store.create_conversation("m", title)
+        store.append_message(Message(chat.id, None, "user", title))
+        store.delete(chat.id)
+    async with app.run_test(size=(100, 40)) as pilot:
+        await settle(pilot)
+        await press(pilot, "ctrl+o", "ctrl+z")
+        assert [chat.title for chat in store.list_conversations()] == ["second"]
+        await press(pilot, "escape", "alt+u")
+        assert said(app)[0] == "first"
+        await press(pilot, "alt+u", "ctrl+o", "ctrl+z")
         assert len(store.list_conversations()) == 2
 
 
