@@ -64,12 +64,16 @@ def read_attachment(path: Path, *, may_be_pipe: bool = True) -> tuple[Attachment
 
 def read_stream(descriptor: int, name: str) -> tuple[Attachment, str | None]:
     """The same for what comes from a pipe or terminal until it ends."""
+    return read_document(read_pipe(descriptor, name), name, name)
+
+
+def read_pipe(descriptor: int, name: str) -> bytes:
+    """All bytes of it, no more than a document may have. Raises AttachmentError."""
     try:
-        data = _read_pipe(descriptor, name)
+        return _read_pipe(descriptor, name)
     except OSError as error:
         reason = clean_line(error.strerror or str(error))
         raise AttachmentError(f"{name} can't be read: {reason}; name a file.") from error
-    return read_document(data, name, name)
 
 
 def read_document(data: bytes, name: str, short_name: str) -> tuple[Attachment, str | None]:

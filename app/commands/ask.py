@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from app.call_text import call_text
-from app.chat.attachments import decode_text, read_attachment, read_stream
+from app.chat.attachments import decode_text, read_attachment, read_pipe, read_stream
 from app.chat.events import (
     AnswerTextStreamed,
     DocumentPlanned,
@@ -31,6 +31,7 @@ from app.chat.session import ChatSession
 from app.commands.context import CommandContext
 from app.commands.options import add_chat_options, add_engine_options, add_model_option, parse_output_path
 from app.commands.tool_options import add_tool_options, make_toolbox, offer_asides, offer_document_search
+from app.commands.waiting import said_while_reading
 from app.console import Console
 from app.documents.reading_plan import ReadingChoice
 from app.engine import LocalEngine
@@ -95,7 +96,8 @@ def run(context: CommandContext, arguments: argparse.Namespace) -> int:
 
 def _read_files(names: list[str], console: Console) -> Iterator[Attachment]:
     for name in names:
-        attachment, notice = _read_stdin() if name == "-" else read_attachment(Path(name))
+        with said_while_reading(console, "stdin" if name == "-" else name):
+            attachment, notice = _read_stdin() if name == "-" else read_attachment(Path(name))
         if notice:
             console.notice(notice)
         yield attachment
@@ -114,7 +116,10 @@ def _read_prompt(prompt: str | None, has_files: bool, console: Console) -> str:
         raise UsageError("There is no prompt; write a question, or - to read it from stdin.")
     if prompt != "-":
         return prompt
-    data = sys.stdin.buffer.read() if sys.stdin is not None else b""
+    if sys.stdin is None:
+        return ""
+    with said_while_reading(console, "stdin"):
+        data = read_pipe(sys.stdin.buffer.fileno(), "stdin")
     if not data:
         return ""
     text, notice = decode_text(data, "stdin")

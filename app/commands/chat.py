@@ -12,6 +12,7 @@ from app.chat.session import ChatSession
 from app.commands.context import CommandContext
 from app.commands.options import add_chat_options, add_engine_options, add_model_option
 from app.commands.tool_options import add_tool_options, tool_rules
+from app.commands.waiting import said_while_reading
 from app.engine import LocalEngine
 from app.errors import HotslotError
 from app.messages import Attachment
@@ -75,7 +76,8 @@ async def _chat(context: CommandContext, arguments: argparse.Namespace, store: S
 def _read_files(context: CommandContext, names: list[str]) -> list[Attachment]:
     attachments = []
     for name in names:
-        attachment, notice = read_attachment(Path(name))
+        with said_while_reading(context.console, name):
+            attachment, notice = read_attachment(Path(name))
         if notice:
             context.console.notice(notice)
         attachments.append(attachment)

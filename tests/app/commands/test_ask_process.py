@@ -1,11 +1,13 @@
 """`ask` as a process of its own over a scripted engine: Ctrl-C and a pipe whose reader leaves."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import IO
 
 import psutil
 import pytest
@@ -23,10 +25,12 @@ sys.exit(main(["ask", "--model", sys.argv[1], *sys.argv[2:]]))
 """
 
 
-def start(model: Path, *arguments: str, ending: str = "(Hang(),)", load_s: float = 0.0) -> subprocess.Popen[str]:
+def start(
+    model: Path, *arguments: str, ending: str = "(Hang(),)", load_s: float = 0.0, stdin: int | IO[bytes] | None = None
+) -> subprocess.Popen[str]:
     code = PROGRAM.replace("ENDING", ending).replace("LOAD_S", str(load_s))
     command = [sys.executable, "-c", code, str(model), *arguments]
-    return subprocess.Popen(command, cwd=REPO, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(command, cwd=REPO, stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 def test_interrupt_keeps_the_partial_answer(tmp_path: Path) -> None:
@@ -88,3 +92,24 @@ def test_reader_that_leaves_ends_it_quietly(tmp_path: Path) -> None:
     assert ask.stderr is not None
     errors = ask.stderr.read()
     assert (ask.wait(20), errors) == (141, "")
+
+
+def test_a_prompt_without_end_is_refused(tmp_path: Path) -> None:
+    with open("/dev/zero", "rb") as endless:
+        ask = start(tmp_path, "-", stdin=endless)
+        out, errors = ask.communicate(timeout=20)
+    assert (ask.returncode, out) == (1, "")
+    assert errors == "hotslot: stdin is larger than 16 MiB; attach the part that matters.\n"
+
+
+@pytest.mark.parametrize(("arguments", "name"), [(("-",), "stdin"), (("--file", "pipe", "go"), "pipe")])
+def test_what_is_waited_for_is_said(tmp_path: Path, arguments: tuple[str, ...], name: str) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    given = [str(tmp_path / "pipe") if argument == "pipe" else argument for argument in arguments]
+    ask = start(tmp_path, *given, ending="()", stdin=subprocess.PIPE)
+    assert ask.stderr is not None
+    said = ask.stderr.readline()  # The test's own time limit ends a wait without a word.
+    assert said.startswith("hotslot: still reading ")
+    assert said.endswith(f"{name}; Ctrl+C stops.\n")
+    ask.send_signal(signal.SIGINT)
+    assert ask.wait(20) == 130
