@@ -8,11 +8,16 @@ from textual.binding import Binding
 from app.actions import ACTIONS, Scope, footer_key
 
 
+def either_case(*keys: str) -> str:
+    """Keys as Textual binds them; letters, which screens show as capitals, work with Shift and Caps Lock, too."""
+    return ",".join(key for name in keys for key in dict.fromkeys((name, name.upper() if len(name) == 1 else name)))
+
+
 def bindings_of(scope: Scope) -> list[Binding]:
     """Textual's bindings of one scope. Keys of the app go first, so that no text field takes them."""
     return [
         Binding(
-            ",".join(action.keys),
+            either_case(*action.keys),
             action.name,
             action.footer or action.label,
             show=bool(action.footer),

@@ -9,6 +9,7 @@ from textual.containers import Horizontal, Vertical
 from textual.screen import ModalScreen
 from textual.widgets import Button, Input, Static
 
+from app.tui.bindings import either_case
 from app.tui.display import shown
 
 
@@ -16,8 +17,8 @@ class ConfirmScreen(ModalScreen[bool]):
     """Yes or no; no is where the focus is."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,n", "answer(False)", "No", show=False),
-        Binding("y", "answer(True)", "Yes", show=False),
+        Binding(either_case("escape", "n"), "answer(False)", "No", show=False),
+        Binding(either_case("y"), "answer(True)", "Yes", show=False),
         Binding("left,right", "app.focus_next", show=False),
     ]
 

@@ -99,7 +99,7 @@ class PermissionScreen(ModalScreen[PermissionAnswer | None]):
             return
         now = time.monotonic()
         is_armed, self._armed_at = now >= self._armed_at, max(self._armed_at, now + ARMING_S)
-        name = LETTERS.get(event.key, "")
+        name = LETTERS.get(event.key.lower(), "")
         if event.is_printable or not is_armed:
             event.stop()
             event.prevent_default()

@@ -13,6 +13,7 @@ from textual.widgets.option_list import Option
 
 from app.chat.side_calls import SideCall, SideCalls
 from app.figures import count_text, seconds_text
+from app.tui.bindings import either_case
 from app.tui.display import MUTED, shown
 
 REFRESH_S = 0.5
@@ -25,7 +26,7 @@ class SideCallsScreen(ModalScreen[None]):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,f10", "dismiss(None)", "Back"),
-        Binding("c,delete", "cancel", "Cancel"),
+        Binding(either_case("c", "delete"), "cancel", "Cancel"),
     ]
 
     def __init__(self, side_calls: SideCalls) -> None:

@@ -13,6 +13,7 @@ from textual.widgets.option_list import Option
 from app.errors import HotslotError
 from app.tools.permissions import Decision, PermissionRule
 from app.tools.toolbox import Permissions
+from app.tui.bindings import either_case
 from app.tui.display import MUTED, shown
 
 RISKS = {"none": "touches nothing", "read": "reads files", "write": "writes files", "run": "runs programs"}
@@ -23,9 +24,9 @@ class ToolsScreen(ModalScreen[None]):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,f6", "dismiss(None)", "Back"),
-        Binding("a", "decide('allow')", "Allow"),
-        Binding("d", "decide('deny')", "Deny"),
-        Binding("r,delete", "revoke", "Ask again"),
+        Binding(either_case("a"), "decide('allow')", "Allow"),
+        Binding(either_case("d"), "decide('deny')", "Deny"),
+        Binding(either_case("r", "delete"), "revoke", "Ask again"),
     ]
 
     def __init__(self, risks: dict[str, str], permissions: Permissions) -> None:

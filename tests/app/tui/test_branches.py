@@ -115,7 +115,7 @@ async def test_a_deleted_chat_comes_back_and_pins_come_first(make_app: MakeApp, 
         await until_open(pilot, ConversationsScreen)
         await press(pilot, "ctrl+t")
         assert all(conversation.pinned_at is None for conversation in store.list_conversations())
-        await press(pilot, "ctrl+d", "y")
+        await press(pilot, "ctrl+d", "Y")
         assert len(store.list_conversations()) == 1
         await press(pilot, "ctrl+z")
         assert len(store.list_conversations()) == 2

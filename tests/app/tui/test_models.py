@@ -111,7 +111,7 @@ async def test_download_pause_go_on_verify_and_delete(make_app: MakeApp, hub: Hu
         await until(pilot, lambda: "verify_model" in buttons(screen), "not seen as complete")
         with (places.folder / SHARDS[1]).open("r+b") as stream:
             stream.write(b"\0not what was here")
-        await pilot.press("v")
+        await pilot.press("V")
         await until_shown(pilot, f"Mended: {SHARDS[1]} has another hash than the Hub's")
         await pilot.press("delete")
         await until_open(pilot, ConfirmScreen)

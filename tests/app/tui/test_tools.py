@@ -40,7 +40,15 @@ def results(app: HotslotApp) -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize(
     ("key", "status", "num_rules"),
-    [("y", "done", 0), ("a", "done", 1), ("n", "denied", 0), ("escape", "denied", 0), ("enter", "denied", 0)],
+    [
+        ("y", "done", 0),
+        ("Y", "done", 0),
+        ("a", "done", 1),
+        ("n", "denied", 0),
+        ("N", "denied", 0),
+        ("escape", "denied", 0),
+        ("enter", "denied", 0),
+    ],
 )
 async def test_the_user_decides(make_app: MakeApp, store: Store, key: str, status: str, num_rules: int) -> None:
     app = make_app(SUM, DONE, settings=Settings())
