@@ -118,6 +118,11 @@ def ask_hub(remote: RemoteModel, access: "HubAccess", stop: Event) -> RemoteMode
 def require_remote(name: str, locations: Locations) -> RemoteModel:
     """The same, or ModelNameError."""
     remote = find_remote(name, locations)
+    if remote is None and any(model.name == name for model in list_models(locations)):
+        raise ModelNameError(
+            f"{clean_line(name)} is here and was not downloaded by Hotslot, so it can't be fetched, checked or removed "
+            f"by it; see: hotslot models info {clean_line(name)}"
+        )
     if remote is None:
         raise ModelNameError(
             f"'{clean_line(name)}' is neither in the catalogue nor a repository like owner/name; "

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from app.errors import ModelNameError
-from app.library import DEMO_NAME, describe_model, list_models, resolve_model
+from app.library import DEMO_NAME, describe_model, list_models, require_remote, resolve_model
 from app.locations import DEMO_MODEL, Locations, asset_path
 
 
@@ -49,6 +49,17 @@ def test_unknown_name_is_one_line(places: Locations, name: str, pattern: str) ->
         resolve_model(name, places)
     assert "\n" not in str(caught.value)
     assert "\x1b" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", [DEMO_NAME, "mine"])
+def test_what_was_not_downloaded_is_not_called_unknown(places: Locations, name: str) -> None:
+    if name == DEMO_NAME and not asset_path(DEMO_MODEL).is_dir():
+        pytest.skip("the demo model is not in this checkout")
+    (places.models_dir / "mine").mkdir()
+    with pytest.raises(ModelNameError, match=f"{name} is here and was not downloaded.*models info {name}"):
+        require_remote(name, places)
+    with pytest.raises(ModelNameError, match="neither in the catalogue"):
+        require_remote(".", places)
 
 
 def test_file_is_not_a_folder(places: Locations, tmp_path: Path) -> None:
