@@ -107,7 +107,8 @@ def _mix(
     _mix_kernel[(triton.cdiv(width, tiling.mix_n),)](
         *streams, gates, gates.stride(0), factors, up, mixed, own_inject, num_rows, injects=output is not None,
         num_streams=num_streams, stream_tile=triton.next_power_of_2(num_streams), width=width, rank=rank,
-        num_injects=num_outputs - rank, block_n=tiling.mix_n, block_k=tiling.mix_k, max_rows=MAX_ROWS,
+        num_injects=num_outputs - rank, inject_tile=triton.next_power_of_2(max(1, num_outputs - rank)),
+        block_n=tiling.mix_n, block_k=tiling.mix_k, max_rows=MAX_ROWS,
         num_warps=tiling.mix_warps, num_stages=tiling.mix_stages,
     )  # fmt: skip
     return mixed, own_inject
@@ -175,14 +176,21 @@ def _low_rank_kernel(
     if not is_last_arrival(counters + tile, num_splits):
         return
     first = partial + tile * (num_splits * max_rows * line)
+    # All under way before the first is added.
+    parts = ()
+    for part in tl.static_range(num_splits):
+        found = first + part * (max_rows * line) + rows * line
+        parts += (  # type: ignore[assignment]
+            tl.load(found[:, None] + lanes[None, :], cache_modifier=".cg"),
+            tl.load(found + block_n, cache_modifier=".cg"),
+        )
     gate = tl.zeros((max_rows, block_n), tl.float32)
     for source in tl.static_range(num_streams):
         products = tl.zeros((max_rows, block_n), tl.float32)
         square = tl.zeros((max_rows,), tl.float32)
         for part in tl.static_range(splits_per_stream):
-            found = first + (source * splits_per_stream + part) * (max_rows * line)
-            products += tl.load(found + rows[:, None] * line + lanes[None, :], cache_modifier=".cg")
-            square += tl.load(found + rows * line + block_n, cache_modifier=".cg")
+            products += parts[2 * (source * splits_per_stream + part)]
+            square += parts[2 * (source * splits_per_stream + part) + 1]
         factor = tl.rsqrt(square / width + eps)
         gate += products * factor[:, None]
         if tile == 0:
@@ -195,8 +203,8 @@ def _low_rank_kernel(
 def _mix_kernel(
     residual, residual_stride, output, output_stride, inject, inject_stride, scale, gates, gates_stride, factors, up,
     mixed, own_inject, num_rows, injects: tl.constexpr, num_streams: tl.constexpr, stream_tile: tl.constexpr,
-    width: tl.constexpr, rank: tl.constexpr, num_injects: tl.constexpr, block_n: tl.constexpr, block_k: tl.constexpr,
-    max_rows: tl.constexpr,
+    width: tl.constexpr, rank: tl.constexpr, num_injects: tl.constexpr, inject_tile: tl.constexpr,
+    block_n: tl.constexpr, block_k: tl.constexpr, max_rows: tl.constexpr,
 ):  # fmt: skip
     """gates [N, >= rank + injects]: the low-rank activations, then the raw inject gates.
 
@@ -208,24 +216,27 @@ def _mix_kernel(
     rows = tl.arange(0, max_rows)[:, None]
     is_value = (rows < num_rows) & is_line[None, :]
     targets = residual + rows * residual_stride + (stream * width + places)[None, :]
+    # Under way while the weights are; a store of what comes of them would hold the weights up.
     values = tl.load(targets, mask=is_value, other=0.0)
     if injects:
-        added = tl.load(output + rows * output_stride + places[None, :], mask=is_value, other=0.0).to(tl.float32)
+        added = tl.load(output + rows * output_stride + places[None, :], mask=is_value, other=0.0)
         weight = tl.load(inject + rows * inject_stride + stream[None, :], mask=is_value, other=0.0)
-        values = tl.fma(added, weight, values)
-        tl.store(targets, values, mask=is_value)
     factor = tl.load(factors + rows * num_streams + stream[None, :], mask=is_value, other=0.0)
-    normed = values * factor * tl.load(scale + stream * width + places, mask=is_line, other=0.0)[None, :]
+    scales = tl.load(scale + stream * width + places, mask=is_line, other=0.0)[None, :]
+    injects_at = tl.arange(0, inject_tile)[None, :]
+    is_inject = (rows < num_rows) & (injects_at < num_injects)
+    raw_inject = tl.load(gates + rows * gates_stride + rank + injects_at, mask=is_inject, other=0.0)
     up_rows = up + tl.where(is_line, stream * width + places, 0) * rank
     weights = sigmoid(
         multiply_rows(gates, gates_stride, num_rows, up_rows, 0, rank, stream_tile * block_n, block_k, max_rows, True)
     )
-    weighted = tl.where(is_value, weights * normed, 0.0)
+    if injects:
+        values = tl.fma(added.to(tl.float32), weight, values)
+        tl.store(targets, values, mask=is_value)
+    weighted = tl.where(is_value, weights * (values * factor * scales), 0.0)
     total = row_sum(tl.reshape(weighted, (max_rows, stream_tile, block_n)), 1) / num_streams
     places = tl.program_id(0) * block_n + tl.arange(0, block_n)
     is_real = (rows < num_rows) & (places < width)[None, :]
     tl.store(mixed + rows * width + places[None, :], total, mask=is_real)
-    if tl.program_id(0) == 0:
-        for target in tl.static_range(num_injects):
-            gate = tl.load(gates + rows * gates_stride + rank + target, mask=rows < num_rows, other=0.0)
-            tl.store(own_inject + rows * num_injects + target, 2.0 * sigmoid(gate), mask=rows < num_rows)
+    targets = own_inject + rows * num_injects + injects_at
+    tl.store(targets, 2.0 * sigmoid(raw_inject), mask=is_inject & (tl.program_id(0) == 0))
