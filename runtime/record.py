@@ -1,6 +1,7 @@
-"""The expert record: all bytes of one routed expert, contiguous, 16-byte aligned, alike in host store and slot.
+"""The expert record: all bytes of one routed expert, contiguous, in whole lines of memory, alike in host store and slot.
 
-Order: gate+up codes, gate+up scales, down codes, down scales, then three fp32 global scales (gate, up, down).
+Order: gate+up codes, gate+up scales, down codes, down scales, and at the very end three fp32 global scales (gate, up,
+down). Parts are 16-byte aligned.
 An FP8 record has e4m3 values as codes, and as scales one fp32 per row and 128 inputs: so one layout holds what was
 stored with one scale, one per row or one per 128 x 128 block. A plain record holds gate+up values, then down values.
 Offsets are bytes from the record's start.
@@ -10,7 +11,9 @@ from dataclasses import dataclass
 
 from runtime.spec import ExpertFormat, ModelSpec
 
-RECORD_ALIGNMENT = 16
+PART_ALIGNMENT = 16
+RECORD_ALIGNMENT = 128
+"""A GPU reads host memory by such lines: where records share one, it reads it twice, and all others in two halves."""
 DISK_BLOCK_BYTES = 4096
 """What reads past the page cache are aligned to, in the file and in memory."""
 NVFP4_GROUP = 16
@@ -22,9 +25,9 @@ FP8_BLOCK = 128
 PLAIN_ELEMENT_BYTES: dict[str, int] = {"bf16": 2, "fp16": 2, "fp32": 4}
 
 
-def align(num_bytes: int) -> int:
-    """`num_bytes` rounded up to the record alignment."""
-    return -(-num_bytes // RECORD_ALIGNMENT) * RECORD_ALIGNMENT
+def align(num_bytes: int, alignment: int = PART_ALIGNMENT) -> int:
+    """`num_bytes` rounded up to the alignment."""
+    return -(-num_bytes // alignment) * alignment
 
 
 def whole_blocks(num_bytes: int) -> int:
@@ -68,7 +71,7 @@ class RecordLayout:
         gate_up_scale_offset = align(gate_up_codes)
         down_offset = gate_up_scale_offset + align(gate_up_scales)
         down_scale_offset = down_offset + align(down_codes)
-        global_scale_offset = down_scale_offset + align(down_scales)
+        record_bytes = align(down_scale_offset + align(down_scales) + align(scalars), RECORD_ALIGNMENT)
         return cls(
             expert_format,
             hidden,
@@ -77,8 +80,8 @@ class RecordLayout:
             gate_up_scale_offset,
             down_offset,
             down_scale_offset,
-            global_scale_offset,
-            global_scale_offset + align(scalars),
+            record_bytes - align(scalars),
+            record_bytes,
         )
 
     @classmethod

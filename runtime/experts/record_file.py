@@ -51,7 +51,7 @@ class RecordFileLayout:
         for stride in strides:
             starts.append(end)
             end += stride * num_experts
-        header = f"hotslot-records 1 {key}\n".encode().ljust(DISK_BLOCK_BYTES, b"\0")
+        header = f"hotslot-records 2 {key}\n".encode().ljust(DISK_BLOCK_BYTES, b"\0")
         return cls(header, tuple(starts), strides, num_experts, end)
 
     def offset(self, layer: int, expert: int) -> int:

@@ -24,7 +24,7 @@ def test_published_sizes(family: str, dense_params: int, nvfp4_bytes: int) -> No
     spec = read_spec(config_json(family, "geometry", None), "m")
     assert spec.weights.dense_params == pytest.approx(dense_params, rel=1e-3)
     layout = RecordLayout.build(spec.hidden_size, spec.moe.intermediate, "nvfp4")
-    assert layout.record_bytes == nvfp4_bytes + 16
+    assert layout.record_bytes == nvfp4_bytes + 128
 
 
 def test_every_family_names_a_checkpoint_to_get() -> None:
