@@ -3,6 +3,8 @@
 The engine's own parts over random weights; only the router's choice is injected.
 """
 
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -47,7 +49,11 @@ class MoeStack:
         self._ops = ops
         source: Any = RandomTensors(spec, device)
         weights = DenseWeights(source, device, torch.bfloat16, spec.norm_adds_one)
-        self._blocks = [MoeBlock(spec, weights, NAMES, layer, ops) for layer in range(spec.num_layers)]
+        routed_alone = replace(spec, moe=replace(spec.moe, shared_intermediate=None))
+        self._blocks, self._blocks_without_shared = (
+            [MoeBlock(own, weights, NAMES, layer, ops) for layer in range(spec.num_layers)]
+            for own in (spec, routed_alone)
+        )
         self._scale = torch.ones(spec.hidden_size, device=device)
         self.store = store or random_store(spec, spec.num_layers)
         if device.type == "cuda" and store is None:
@@ -61,12 +67,13 @@ class MoeStack:
         """Other slots, all empty; steps must be captured again."""
         self.experts = self._new_experts(num_slots, self.experts.cache.policy)
 
-    def step(self, level: OverlapLevel, is_captured: bool) -> DecodeStep:
-        """A step at a level, warmed up; afterwards slots and trace are as new."""
+    def step(self, level: OverlapLevel, is_captured: bool, has_shared: bool = True) -> DecodeStep:
+        """A step at a level, with or without shared experts, warmed up; afterwards slots and trace are as new."""
         branches: Branches = SerialBranches()
         if self.streams is not None:
             branches = StreamBranches(self.streams, level)
-        step = DecodeStep(self._launch, branches)
+        blocks = self._blocks if has_shared else self._blocks_without_shared
+        step = DecodeStep(partial(self._launch, blocks), branches)
         step.run()
         self.reset()
         if is_captured and self.streams is not None:
@@ -88,11 +95,11 @@ class MoeStack:
         return DeviceExperts(self.store, cache, self._ops, self.device, num_choices)
 
     @torch.inference_mode()
-    def _launch(self, branches: Branches) -> Tensor:
+    def _launch(self, blocks: list[MoeBlock], branches: Branches) -> Tensor:
         self.experts.begin_step()
         self.routing.begin_step()
         hidden = self.hidden
-        for layer, block in enumerate(self._blocks):
+        for layer, block in enumerate(blocks):
             output = block.decode(hidden, self.experts, branches)
             self.outputs[layer].copy_(output)
             hidden = self._ops.rms_norm(hidden + output, self._scale, 1e-6)

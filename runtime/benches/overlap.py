@@ -27,6 +27,8 @@ from runtime.kernels.ops import select_ops
 
 _COMPARED_STEPS = 16
 _PROFILED_STEPS = 6
+_WITHOUT_SHARED = "off, without shared experts"
+"""The arm whose time, taken from that of `off`, leaves what a shared expert takes one after the other."""
 _SHARED_MARKS = ("silu", "sigmoid", "mulfunctor", "shared")
 """In names of kernels that only the shared expert launches inside a layer."""
 
@@ -122,22 +124,26 @@ class _OneCount:
         settings, num_layers = self._settings, self._settings.layers
         is_identical = self._compare_bits()
         arms: dict[str, Callable[[], float]] = {level: partial(self._time, step) for level, step in self._steps.items()}
+        without_shared = self._stack.step("off", is_captured=True, has_shared=False)
+        arms[_WITHOUT_SHARED] = partial(self._time, without_shared)
         medians = interleaved(arms, settings.rounds)
+        serial_us = 1e6 * (medians["off"] - medians[_WITHOUT_SHARED]) / num_layers
         result: dict[str, Any] = {
             "misses_wanted": self._num_missed,
             "misses_counted": self._counted,
             "bitwise_identical": is_identical,
-            "us_per_layer": {level: 1e6 * seconds / num_layers for level, seconds in medians.items()},
+            "us_per_layer": {arm: 1e6 * seconds / num_layers for arm, seconds in medians.items()},
+            "shared_expert_serial_us": serial_us,
         }
         if len(self._levels) > 1:
-            result["saved_us_per_layer"] = {
+            saved_us = result["saved_us_per_layer"] = {
                 level: 1e6 * (medians["off"] - medians[level]) / num_layers for level in self._levels[1:]
             }
+            result["share_of_serial_saved_by_shared"] = saved_us["shared"] / serial_us
             if self._num_missed:
                 result["trace"] = {level: self._trace(level) for level in self._levels}
                 num_routes = settings.rows * self._stack.spec.moe.num_experts_per_token
                 hits_us = result["trace"]["shared"]["experts_us_median"] * (1 - self._counted / num_routes)
-                saved_us = result["saved_us_per_layer"]
                 result["hits_hidden_share"] = (saved_us["resident"] - saved_us["shared"]) / hits_us if hits_us else None
         return result
 

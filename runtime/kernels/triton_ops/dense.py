@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from runtime.kernels.triton_ops.narrow_floats import E4M3_INPUT_SCALE, E4M3_SCALE, e4m3_tiny
+from runtime.kernels.triton_ops.narrow_floats import E4M3_INPUT_SCALE, E4M3_SCALE, e4m3_tiny, e4m3_tiny_halves
 from runtime.kernels.triton_ops.rows import (
     MAX_ROWS,
     check_aligned,
@@ -153,8 +153,30 @@ def _share(
     steps: tl.constexpr = width // block_k
     begin = split * steps // num_splits * block_k
     end = (split + 1) * steps // num_splits * block_k
-    weight_rows = weight + tl.minimum(outputs, num_outputs - 1).to(tl.int64) * width
+    rows = tl.minimum(outputs, num_outputs - 1).to(tl.int64)
+    if weight.dtype.element_ty == tl.uint8 and block_k >= 32:
+        words = weight.to(tl.pointer_type(tl.int32)) + rows * (width // 4)
+        return _multiply_words(x, x_stride, num_rows, words, begin, end, block_n, block_k, max_rows)
+    weight_rows = weight + rows * width
     return multiply_rows(x, x_stride, num_rows, weight_rows, begin, end, block_n, block_k, max_rows, False)
+
+
+@triton.jit
+def _multiply_words(
+    x, x_stride, num_rows, words, begin, end, block_n: tl.constexpr, block_k: tl.constexpr, max_rows: tl.constexpr
+):  # fmt: skip
+    """`multiply_rows` for e4m3 weights in int32 words of four, without silu; block_k is 32 or more."""
+    rows = tl.arange(0, max_rows)[:, None]
+    total = tl.zeros((16, block_n), tl.float32)
+    for step in range(begin, end, block_k):
+        pointers = words[:, None] + (step // 4 + tl.arange(0, block_k // 4))[None, :]
+        even, odd = e4m3_tiny_halves(tl.load(tl.multiple_of(pointers, (1, 16)), eviction_policy="evict_first"))
+        pointers = x + rows * x_stride + (step + tl.arange(0, block_k))[None, :]
+        values = tl.load(tl.multiple_of(pointers, (1, 16)), mask=rows < num_rows, other=0.0) * E4M3_INPUT_SCALE
+        even_values, odd_values = tl.split(tl.reshape(values, (max_rows, block_k // 2, 2)))
+        total = multiply_lines(even_values, even, total, block_k // 2, max_rows)
+        total = multiply_lines(odd_values, odd, total, block_k // 2, max_rows)
+    return row_sum(tl.reshape(total, (16 // max_rows, max_rows, block_n)), axis=0) * (E4M3_SCALE / E4M3_INPUT_SCALE)
 
 
 @triton.jit

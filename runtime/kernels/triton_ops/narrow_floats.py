@@ -21,6 +21,8 @@ _E2M1_BITS = tl.constexpr(0x81C00000 - (1 << 32))
 """Sign, the two lowest exponent bits and the highest mantissa bit, as int32."""
 _E4M3_BITS = tl.constexpr(0x87F00000 - (1 << 32))
 _E4M3_BF16_BITS = tl.constexpr(0x87F0 - (1 << 16))
+_SIGNS_OF_TWO = tl.constexpr(0x80008000 - (1 << 32))
+_BITS_OF_TWO = tl.constexpr(0x07F007F0)
 
 
 @triton.jit
@@ -45,6 +47,25 @@ def e4m3_small(signed_bytes):
 def e4m3_tiny(signed_bytes):
     """The same numbers as bf16, the smallest of which are subnormal: for products with wide sums."""
     return ((signed_bytes.to(tl.int16) << 4) & _E4M3_BF16_BITS).to(tl.bfloat16, bitcast=True)
+
+
+@triton.jit
+def e4m3_tiny_halves(words):
+    """The same of int32 words [n, m], four numbers in each: bf16 [n, 2m] of every even number, and of every odd one.
+
+    Two numbers at a time stay in one word, as tensor cores take them: seven instructions for four numbers.
+    """
+    even = ((words << 8) & _SIGNS_OF_TWO) | ((words << 4) & _BITS_OF_TWO)
+    odd = (words & _SIGNS_OF_TWO) | ((words >> 4) & _BITS_OF_TWO)
+    return _two_bf16(even), _two_bf16(odd)
+
+
+@triton.jit
+def _two_bf16(words):
+    """bf16 [n, 2m] that lie in int32 words [n, m], the lower half first."""
+    low = words.to(tl.int16).to(tl.bfloat16, bitcast=True)
+    high = (words >> 16).to(tl.int16).to(tl.bfloat16, bitcast=True)
+    return tl.reshape(tl.join(low, high), (words.shape[0], 2 * words.shape[1]))
 
 
 @triton.jit

@@ -195,6 +195,8 @@ def test_benches_of_the_runtime_run_in_a_process_of_their_own(
         (found,) = report["by_misses"]
         assert found["bitwise_identical"]
         assert found["misses_counted"] == 2
+        with_shared, without_shared = found["us_per_layer"].values()
+        assert found["shared_expert_serial_us"] == pytest.approx(with_shared - without_shared)
     else:
         arms = {(arm["dense"], arm["policy"]) for arm in report["arms"]}
         assert arms == {(dense, policy) for dense in ("bf16", "fp8") for policy in ("lru", "rule")}
