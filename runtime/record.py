@@ -1,4 +1,4 @@
-"""The expert record: all bytes of one routed expert, contiguous, in whole lines of memory, alike in host store and slot.
+"""The expert record: all bytes of one routed expert, contiguous, in whole lines of memory; the same in store and slot.
 
 Order: gate+up codes, gate+up scales, down codes, down scales, and at the very end three fp32 global scales (gate, up,
 down). Parts are 16-byte aligned.
