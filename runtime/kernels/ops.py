@@ -36,6 +36,7 @@ class Ops:
     """Every op of the decoder, picked for one device."""
 
     linear: Op
+    linear_conv: Op
     silu_product: Op
     rms_norm: Op
     gated_rms_norm: Op
@@ -49,13 +50,14 @@ class Ops:
     delta_chunks: Op
     delta_net_rows: Op
     rotary_table: Op
-    rotate: Op
     attend: Op
     attend_causal: Op
     block_scores: Op
     select_blocks: Op
     selected_tokens: Op
     write_rows: Op
+    turn_heads: Op
+    place_heads: Op
     write_index_rows: Op
     select_rows: Op
     attend_rows: Op
@@ -76,6 +78,7 @@ class Ops:
 
 _TORCH_OPS = Ops(
     linear=linear.linear,
+    linear_conv=linear.linear_conv,
     silu_product=linear.silu_product,
     rms_norm=norms.rms_norm,
     gated_rms_norm=norms.gated_rms_norm,
@@ -89,13 +92,14 @@ _TORCH_OPS = Ops(
     delta_chunks=delta_rule.delta_chunks,
     delta_net_rows=delta_rule.delta_net_rows,
     rotary_table=rotary.rotary_table,
-    rotate=rotary.rotate,
     attend=attention.attend,
     attend_causal=attention.attend_causal,
     block_scores=attention.block_scores,
     select_blocks=attention.select_blocks,
     selected_tokens=attention.selected_tokens,
     write_rows=attention_rows.write_rows,
+    turn_heads=attention_rows.turn_heads,
+    place_heads=attention_rows.place_heads,
     write_index_rows=attention_rows.write_index_rows,
     select_rows=attention_rows.select_rows,
     attend_rows=attention_rows.attend_rows,
@@ -140,11 +144,11 @@ def triton_ops() -> Ops:
             copying,
             delta_rule,
             dense,
+            heads,
             hyper_connection,
             indexer,
             ngram,
             norms,
-            rotary,
             router,
         )
         from runtime.kernels.triton_ops import experts as triton_experts
@@ -158,6 +162,7 @@ def triton_ops() -> Ops:
     return replace(
         _TORCH_OPS,
         linear=_for_few_rows(dense.linear, linear.linear),
+        linear_conv=_for_few_rows(dense.linear_conv, linear.linear_conv),
         silu_product=_for_few_rows(dense.silu_product, linear.silu_product),
         rms_norm=norms.rms_norm,
         gated_rms_norm=norms.gated_rms_norm,
@@ -166,8 +171,9 @@ def triton_ops() -> Ops:
         inject_and_mix=_for_few_rows(hyper_connection.inject_and_mix, _TORCH_OPS.inject_and_mix),
         conv_rows=conv.conv_rows,
         delta_net_rows=delta_rule.delta_net_rows,
-        rotate=rotary.rotate,
         write_rows=attention.write_rows,
+        turn_heads=heads.turn_heads,
+        place_heads=heads.place_heads,
         write_index_rows=indexer.write_index_rows,
         select_rows=indexer.select_rows,
         attend_rows=attention.attend_rows,

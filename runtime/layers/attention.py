@@ -50,7 +50,10 @@ class Attention:
         self, hidden: Tensor, plans: tuple[AttentionPlan, ...], rotary: RotaryTable, pages: PagePool, states: StatePool
     ) -> Tensor:
         """Mixer output [N, H] for hidden [N, H]; writes keys, values and index keys of the new tokens."""
-        q, k, v, gate, index_q, index_k = self._project(hidden, rotary)
+        qk, v, gate, index_q, index_k = self._project(hidden)
+        q, k = self._ops.turn_heads(qk, self._qk_scale, self._eps, rotary).split(
+            (self._attention.num_heads, self._attention.num_kv_heads), dim=1
+        )
         outputs, begin = [], 0
         for plan in plans:
             span = slice(begin, begin + plan.segment.length)
@@ -72,10 +75,11 @@ class Attention:
     ) -> Tensor:
         """The same of one token in each of R sequences; `block_rotary` is that of blocks which end at these tokens."""
         ops, indexer = self._ops, self._indexer
-        q, k, v, gate, index_q, index_k = self._project(hidden, rotary)
+        qk, v, gate, index_q, index_k = self._project(hidden)
         keys, values = pages.keys[self.index], pages.values[self.index]
-        ops.write_rows(k, keys, rows.page_table, rows.positions)
-        ops.write_rows(v, values, rows.page_table, rows.positions)
+        q = ops.place_heads(
+            qk, v, self._qk_scale, self._eps, rotary, keys, values, rows.page_table, rows.positions
+        )  # fmt: skip
         blocks, block_tokens = None, 0
         if indexer is not None and block_rotary is not None:
             indexer.write_rows(index_k, rows, block_rotary, pages, states)
@@ -87,15 +91,14 @@ class Attention:
         output: Tensor = ops.linear(mixed, *self._out_proj)
         return output
 
-    def _project(self, hidden: Tensor, rotary: RotaryTable) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
-        """q [N, Hq, D] and k [N, Hkv, D] normed and rotated, v [N, Hkv, D], gate [N, Hq*D], raw index query and key."""
+    def _project(self, hidden: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+        """Queries and keys [N, Hq + Hkv, D], v [N, Hkv, D], gate [N, Hq*D], index query and key: all raw."""
         attention, num_rows = self._attention, hidden.shape[0]
         num_qk = attention.num_heads + attention.num_kv_heads
         projected = self._ops.linear(hidden, *self._in_proj)
         qk, v, gate, index_q, index_k = projected.split(self._widths, dim=-1)
-        qk = self._ops.rms_norm(qk.view(num_rows, num_qk, attention.head_dim), self._qk_scale, self._eps)
-        q, k = self._ops.rotate(qk, rotary).split((attention.num_heads, attention.num_kv_heads), dim=1)
-        return q, k, v.view(num_rows, attention.num_kv_heads, attention.head_dim), gate, index_q, index_k
+        heads = qk.view(num_rows, num_qk, attention.head_dim)
+        return heads, v.view(num_rows, attention.num_kv_heads, attention.head_dim), gate, index_q, index_k
 
     def _output(self, mixed: Tensor, gate: Tensor) -> Tensor:
         """Mixer output [N, H] of attended values [N, Hq*D]."""

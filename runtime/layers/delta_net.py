@@ -9,6 +9,7 @@ from runtime.cache.state_pool import StatePool
 from runtime.families.names import NameMap
 from runtime.kernels.ops import Ops
 from runtime.kernels.torch_ops.delta_rule import DeltaNetConstants, decay_and_strength
+from runtime.kernels.torch_ops.linear import Convolved
 from runtime.layers.dense_weights import DenseWeights
 from runtime.layers.step import DecodeRows, Segment, StepInputs
 from runtime.spec import DeltaNetSpec, ModelSpec
@@ -54,7 +55,7 @@ class DeltaNet:
 
         All but the output projection is computed in the dtype of `hidden`, the residual's.
         """
-        mixed, gate, write, decay = self._project(hidden)
+        mixed, gate, write, decay = self._split(self._ops.linear(hidden, *self._in_proj))
         log_decay, beta = decay_and_strength(decay, write, self._constants)
         rows = [
             self._run_segment(mixed[span], log_decay[span], beta[span], states, segment) for segment, span in step.spans
@@ -68,16 +69,16 @@ class DeltaNet:
 
     def decode(self, hidden: Tensor, rows: DecodeRows, states: StatePool) -> Tensor:
         """The same of one token in each of R sequences."""
-        mixed, *gates = self._project(hidden)
-        mixed = self._ops.conv_rows(mixed, states.conv[self.index], rows.state_rows, self._conv, 1)
+        convolved = Convolved(states.conv[self.index], rows.state_rows, self._conv)
+        mixed, *gates = self._split(self._ops.linear_conv(hidden, convolved, *self._in_proj))
         recurrent = states.recurrent[self.index]
         return self._output(self._ops.delta_net_rows(mixed, tuple(gates), self._constants, recurrent, rows.state_rows))
 
-    def _project(self, hidden: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def _split(self, projected: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """What the convolution reads [N, C], the raw output gate [N, Hv*dv], write gate and decay gate [N, Hv]."""
         net = self._net
         widths = (net.conv_channels, net.num_value_heads * net.value_dim, net.num_value_heads, net.num_value_heads)
-        mixed, gate, write, decay = self._ops.linear(hidden, *self._in_proj).split(widths, dim=-1)
+        mixed, gate, write, decay = projected.split(widths, dim=-1)
         return mixed, gate, write, decay
 
     def _output(self, gated: Tensor) -> Tensor:

@@ -42,7 +42,7 @@ class Indexer:
             num_new_blocks = plan.new_block_slots.shape[0]
             num_finished = num_new_blocks * size
             means = raw[:num_finished].view(num_new_blocks, 1, size, -1).mean(dim=2)
-            keys = self._ops.rotate(self._ops.rms_norm(means, self._k_scale, self._eps), plan.block_rotary)
+            keys = self._ops.turn_heads(means, self._k_scale, self._eps, plan.block_rotary)
             pages.write_index_keys(self.index, plan.new_block_slots, keys.squeeze(1))
         pending[: raw.shape[0] - num_finished].copy_(raw[num_finished:])
         if plan.segment.save_row is not None:
@@ -85,7 +85,7 @@ class Indexer:
     def _queries(self, raw: Tensor, rotary: RotaryTable) -> Tensor:
         """Normed and rotated, fp32 [N, heads, dim]."""
         heads = raw.view(raw.shape[0], self._spec.num_heads, self._spec.head_dim)
-        queries: Tensor = self._ops.rotate(self._ops.rms_norm(heads, self._q_scale, self._eps), rotary)
+        queries: Tensor = self._ops.turn_heads(heads, self._q_scale, self._eps, rotary)
         return queries.float()
 
     def sees_everything(self, plan: AttentionPlan) -> bool:

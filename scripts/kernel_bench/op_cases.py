@@ -15,11 +15,11 @@ from runtime.kernels.triton_ops import (
     conv,
     delta_rule,
     dense,
+    heads,
     hyper_connection,
     indexer,
     ngram,
     norms,
-    rotary,
     sampler,
 )
 from runtime.options import SamplingOptions
@@ -134,13 +134,14 @@ class Cases:
     def rows_alone(self) -> Iterator[OpCase]:
         """Norms and whatever else reads no weights to speak of."""
         g, rows = self.geometry, self.num_rows
-        heads = g.num_heads + g.num_kv_heads
-        per_head, width = (rows, heads, g.head_dim), heads * g.head_dim
-        scale = torch.rand(heads, g.head_dim, device=self.device)
+        num_heads = g.num_heads + g.num_kv_heads
+        per_head, width = (rows, num_heads, g.head_dim), num_heads * g.head_dim
+        scale = torch.rand(num_heads, g.head_dim, device=self.device)
         yield self.case("rms_norm", 8 * rows * width, norms.rms_norm, lambda: (self.normal(*per_head), scale, EPS))
         table = (self.normal(rows, 1, g.rotary_half), self.normal(rows, 1, g.rotary_half))
-        turned = 16 * rows * heads * g.rotary_half
-        yield self.case("rotate", turned, rotary.rotate, lambda: (self.normal(*per_head), table))
+        yield self.case(
+            "turn_heads", 8 * rows * width, heads.turn_heads, lambda: (self.normal(*per_head), scale, EPS, table)
+        )
         values = (rows * g.value_heads, g.delta_dim)
         norm = torch.rand(g.delta_dim, device=self.device)
         yield self.case(

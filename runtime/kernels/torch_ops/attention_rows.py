@@ -20,6 +20,33 @@ def write_rows(values: Tensor, pool: Tensor, page_table: Tensor, positions: Tens
     pool.flatten(0, 1).index_copy_(0, _places(page_table, positions, PAGE_TOKENS, 1), values.to(pool.dtype))
 
 
+def turn_heads(x: Tensor, scale: Tensor, eps: float, table: tuple[Tensor, Tensor]) -> Tensor:
+    """rms_norm of every head, then rotated: x [R, H, D], scale [D] or [H, D], cos and sin [R, 1, half]."""
+    return rotate(rms_norm(x, scale, eps), table)
+
+
+def place_heads(
+    qk: Tensor,
+    v: Tensor,
+    scale: Tensor,
+    eps: float,
+    table: tuple[Tensor, Tensor],
+    keys: Tensor,
+    values: Tensor,
+    page_table: Tensor,
+    positions: Tensor,
+) -> Tensor:
+    """Queries [R, Hq, D], turned; keys, turned, and values are written to the pools as by `write_rows`.
+
+    qk [R, Hq + Hkv, D], v [R, Hkv, D]; scale [Hq + Hkv, D].
+    """
+    num_kv_heads = v.shape[1]
+    q, k = turn_heads(qk, scale, eps, table).split((qk.shape[1] - num_kv_heads, num_kv_heads), dim=1)
+    write_rows(k, keys, page_table, positions)
+    write_rows(v, values, page_table, positions)
+    return q
+
+
 def write_index_rows(
     raw: Tensor,
     pending: Tensor,

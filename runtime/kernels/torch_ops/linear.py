@@ -3,10 +3,13 @@
 A product of a narrow weight and a wide activation is computed as if the weight had been widened first.
 """
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 from torch.nn import functional
 
+from runtime.kernels.torch_ops.conv import conv_rows
 from runtime.kernels.torch_ops.fp8 import e4m3_values
 
 MOST_ROWS = 4
@@ -33,6 +36,27 @@ def linear(x: Tensor, weight: Tensor, scale: Tensor | None = None, exact: Tensor
     if x.is_cuda and weight.dtype == torch.bfloat16 and x.dtype == torch.float32:
         return _split_linear(x, weight)
     return functional.linear(x, weight.to(x.dtype))
+
+
+class Convolved(NamedTuple):
+    """A causal convolution over a product's first C outputs, one new token in each of R sequences."""
+
+    pool: Tensor
+    """[rows, taps - 1, C]: histories."""
+    state_rows: Tensor
+    """int64 [R], distinct: which of them are read and move on."""
+    taps: Tensor
+    """[taps, C], the last for the new token."""
+
+
+def linear_conv(
+    x: Tensor, convolved: Convolved, weight: Tensor, scale: Tensor | None = None, exact: Tensor | None = None
+) -> Tensor:
+    """`linear`, and `conv_rows` of dilation 1 on its first outputs. x [R, K], a row for each sequence."""
+    outputs = linear(x, weight, scale, exact)
+    channels = outputs[:, : convolved.taps.shape[1]]
+    channels.copy_(conv_rows(channels, *convolved, 1))
+    return outputs
 
 
 def silu_product(gate_up: Tensor, width: int, is_gated: bool = False) -> Tensor:

@@ -46,14 +46,14 @@ def attend_rows(
     output = torch.empty(num_rows, num_heads * head_dim, dtype=torch.float32, device=q.device)
     budget = 0 if blocks is None else blocks.shape[1]
     dim_tile, token_tile = max(16, triton.next_power_of_2(head_dim)), _token_tile(head_dim, keys.element_size())
-    _split_kernel[(num_rows, num_kv_heads, _MOST_SPLITS)](
+    _attend_split_kernel[(num_rows, num_kv_heads, _MOST_SPLITS)](
         q, q.stride(0), q.stride(1), keys, values, page_table, page_table.stride(0), positions, blocks, partial, stats,
         scale * 1.4426950408889634, budget=budget, block_tokens=max(1, block_tokens), page_tokens=PAGE_TOKENS,
         num_kv_heads=num_kv_heads, group=group, lines=max(16, triton.next_power_of_2(group)), head_dim=head_dim,
         dim_tile=dim_tile, tile=token_tile, most_splits=_MOST_SPLITS, num_warps=2 * keys.element_size(),
         num_stages=2 if keys.element_size() == 2 else 1,
     )  # fmt: skip
-    _combine_kernel[(num_rows, num_heads)](
+    _attend_sum_kernel[(num_rows, num_heads)](
         partial, stats, positions, gate, 0 if gate is None else gate.stride(0), output, budget=budget,
         block_tokens=max(1, block_tokens), has_gate=gate is not None, num_heads=num_heads,
         head_dim=head_dim, dim_tile=dim_tile, tile=token_tile, most_splits=_MOST_SPLITS, chunk=_SPLIT_CHUNK,
@@ -100,7 +100,7 @@ def _split_steps(num_seen, tile: tl.constexpr, most_splits: tl.constexpr):
 
 
 @row_kernel
-def _split_kernel(
+def _attend_split_kernel(
     q, row_stride, head_stride, keys, values, page_table, table_stride, positions, blocks, partial, stats, scale_log2,
     budget: tl.constexpr, block_tokens: tl.constexpr, page_tokens: tl.constexpr, num_kv_heads: tl.constexpr,
     group: tl.constexpr, lines: tl.constexpr, head_dim: tl.constexpr, dim_tile: tl.constexpr, tile: tl.constexpr,
@@ -151,7 +151,7 @@ def _split_kernel(
 
 
 @row_kernel
-def _combine_kernel(
+def _attend_sum_kernel(
     partial, stats, positions, gate, gate_stride, output, budget: tl.constexpr, block_tokens: tl.constexpr,
     has_gate: tl.constexpr, num_heads: tl.constexpr, head_dim: tl.constexpr, dim_tile: tl.constexpr, tile: tl.constexpr,
     most_splits: tl.constexpr, chunk: tl.constexpr,

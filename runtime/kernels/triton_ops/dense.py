@@ -11,6 +11,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from runtime.kernels.torch_ops.linear import Convolved
 from runtime.kernels.triton_ops.narrow_floats import E4M3_INPUT_SCALE, E4M3_SCALE, e4m3_tiny, e4m3_tiny_halves
 from runtime.kernels.triton_ops.rows import (
     MAX_ROWS,
@@ -78,6 +79,20 @@ def linear(
     `exact` [P, K], bf16 or fp32, gives P outputs after those. Returns fp32 [N, O + P], or `output`, whose rows may be
     longer. Raises ValueError for shapes and alignments that the kernel does not take. x of e4m3 is below 2**63.
     """
+    return _launch(x, None, weight, scale, exact, output, tiling)
+
+
+def linear_conv(
+    x: Tensor, convolved: Convolved, weight: Tensor, scale: Tensor | None = None, exact: Tensor | None = None
+) -> Tensor:
+    """`linear`, and `conv_rows` of dilation 1 on its first outputs, in one launch; the histories move on."""
+    return _launch(x, convolved, weight, scale, exact)
+
+
+def _launch(
+    x: Tensor, convolved: Convolved | None, weight: Tensor, scale: Tensor | None, exact: Tensor | None,
+    output: Tensor | None = None, tiling: DenseTiling | None = None,
+) -> Tensor:  # fmt: skip
     num_rows, width = x.shape
     num_outputs, num_exact = weight.shape[0], 0 if exact is None else exact.shape[0]
     check_rows(num_rows)
@@ -92,24 +107,28 @@ def linear(
         counters = arrival_counters(x.device, num_tiles)
         shape = (num_tiles, tiling.num_splits, MAX_ROWS, tiling.block_n)
         partial = torch.empty(shape, dtype=torch.float32, device=x.device)
+    # None of them is used where nothing is convolved.
+    pool, state_rows, taps = convolved or (output, counters, output)
     _linear_kernel[(num_tiles, tiling.num_splits)](
-        x, x.stride(0), weight, scale, exact, output, output.stride(0), partial, counters, num_rows,
+        x, x.stride(0), weight, scale, exact, output, output.stride(0), partial, counters, pool, pool.stride(0),
+        state_rows, taps, num_rows,
         num_outputs=num_outputs, num_exact=num_exact, width=width, has_scale=scale is not None,
         block_n=tiling.block_n, block_k=tiling.block_k,
         exact_block_k=1 if exact is None else min(tiling.block_k, widest_step(width, exact.dtype)),
-        num_splits=tiling.num_splits, max_rows=MAX_ROWS, num_warps=tiling.num_warps, num_stages=tiling.num_stages,
+        num_splits=tiling.num_splits, num_channels=0 if convolved is None else taps.shape[1], num_taps=taps.shape[0],
+        max_rows=MAX_ROWS, num_warps=tiling.num_warps, num_stages=tiling.num_stages,
     )  # fmt: skip
     return output
 
 
 @row_kernel
 def _linear_kernel(
-    x, x_stride, weight, scale, exact, output, output_stride, partial, counters, num_rows,
-    num_outputs: tl.constexpr, num_exact: tl.constexpr, width: tl.constexpr, has_scale: tl.constexpr,
+    x, x_stride, weight, scale, exact, output, output_stride, partial, counters, pool, pool_stride, state_rows, taps,
+    num_rows, num_outputs: tl.constexpr, num_exact: tl.constexpr, width: tl.constexpr, has_scale: tl.constexpr,
     block_n: tl.constexpr, block_k: tl.constexpr, exact_block_k: tl.constexpr, num_splits: tl.constexpr,
-    max_rows: tl.constexpr,
+    num_channels: tl.constexpr, num_taps: tl.constexpr, max_rows: tl.constexpr,
 ):  # fmt: skip
-    """Tiles of `weight` come first, then those of `exact`."""
+    """Tiles of `weight` come first, then those of `exact`. The first outputs, `num_channels`, are convolved."""
     tile, split = tl.program_id(0), tl.program_id(1)
     scaled_tiles: tl.constexpr = (num_outputs + block_n - 1) // block_n
     lanes = tl.arange(0, block_n)
@@ -133,8 +152,13 @@ def _linear_kernel(
         for earlier in tl.static_range(num_splits):
             total += tl.load(partials + earlier * (max_rows * block_n), cache_modifier=".cg")
     if has_scale:
+        # Those of `exact` have none.
         total *= tl.load(scale + outputs, mask=outputs < num_outputs, other=1.0)[None, :]
     is_output = outputs < num_outputs
+    if num_channels > 0 and tile * block_n < num_channels:
+        total = _convolved(
+            total, outputs, pool, pool_stride, state_rows, taps, num_rows, num_channels, num_taps, max_rows
+        )
     if num_exact > 0 and tile >= scaled_tiles:
         # Their places follow those of the weight, which need not fill its last tile.
         outputs += num_outputs - scaled_tiles * block_n
@@ -142,6 +166,33 @@ def _linear_kernel(
     rows = tl.arange(0, max_rows)[:, None]
     is_real = (rows < num_rows) & is_output[None, :]
     tl.store(output + rows * output_stride + outputs[None, :], total, mask=is_real)
+
+
+@triton.jit
+def _convolved(
+    newest, channels, pool, pool_stride, state_rows, taps, num_rows, num_channels: tl.constexpr,
+    num_taps: tl.constexpr, max_rows: tl.constexpr,
+):  # fmt: skip
+    """fp32 [max_rows, block_n]: those of the outputs that are channels through their taps, oldest first, and silu.
+    Their histories in pool [rows, taps - 1, channels] move on."""
+    rows = tl.arange(0, max_rows)[:, None]
+    is_channel = channels < num_channels
+    is_held = (rows < num_rows) & is_channel[None, :]
+    history = pool + tl.load(state_rows + rows, mask=rows < num_rows, other=0) * pool_stride + channels[None, :]
+    total = tl.zeros_like(newest)
+    for tap in tl.static_range(num_taps - 1):
+        held = tl.load(history + tap * num_channels, mask=is_held, other=0.0).to(tl.float32)
+        factor = tl.load(taps + tap * num_channels + channels, mask=is_channel, other=0.0)[None, :]
+        total = tl.fma(held, tl.broadcast_to(factor, total.shape), total)
+    # A pass of its own, so that no load above waits for a store. Each thread moves its own channels.
+    for age in tl.static_range(1, num_taps - 1):
+        moved = tl.load(history + age * num_channels, mask=is_held)
+        tl.store(history + (age - 1) * num_channels, moved, mask=is_held)
+    if num_taps > 1:
+        tl.store(history + (num_taps - 2) * num_channels, newest, mask=is_held)
+    factor = tl.load(taps + (num_taps - 1) * num_channels + channels, mask=is_channel, other=0.0)[None, :]
+    total = tl.fma(newest, tl.broadcast_to(factor, total.shape), total)
+    return tl.where(is_channel[None, :], silu(total), newest)
 
 
 @triton.jit

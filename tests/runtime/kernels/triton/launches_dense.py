@@ -2,6 +2,7 @@
 
 import torch
 
+from runtime.kernels.torch_ops.linear import Convolved
 from runtime.kernels.triton_ops import dense
 
 
@@ -20,6 +21,14 @@ def launch_fp8() -> None:
 def launch_fp8_and_exact() -> None:
     gates = torch.empty(96, 2560, dtype=torch.bfloat16)
     dense.linear(torch.empty(1, 2560), torch.empty(16384, 2560, dtype=torch.uint8), torch.empty(16384), gates)
+
+
+def launch_convolved() -> None:
+    convolved = Convolved(torch.empty(4, 3, 10240), torch.empty(4, dtype=torch.int64), torch.empty(4, 10240))
+    dense.linear_conv(torch.empty(4, 2560), convolved, torch.empty(16480, 2560, dtype=torch.bfloat16))
+    gates = torch.empty(96, 2560, dtype=torch.bfloat16)
+    quantised = torch.empty(16384, 2560, dtype=torch.uint8), torch.empty(16384)
+    dense.linear_conv(torch.empty(4, 2560), convolved, *quantised, gates)
 
 
 def launch_check_mode() -> None:

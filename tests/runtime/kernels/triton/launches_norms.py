@@ -2,7 +2,7 @@
 
 import torch
 
-from runtime.kernels.triton_ops import hyper_connection, norms, rotary
+from runtime.kernels.triton_ops import heads, hyper_connection, norms
 
 RESIDUAL, SCALE = torch.empty(4, 10240), torch.empty(4, 2560)
 DOWN, UP = torch.empty(324, 10240, dtype=torch.bfloat16), torch.empty(10240, 320, dtype=torch.bfloat16)
@@ -17,8 +17,13 @@ def launch_gated_rms_norm() -> None:
     norms.gated_rms_norm(torch.empty(192, 128), torch.empty(192, 128), torch.empty(128), 1e-6, True)
 
 
-def launch_rotary() -> None:
-    rotary.rotate(torch.empty(4, 26, 256), (torch.empty(4, 1, 32), torch.empty(4, 1, 32)))
+def launch_heads() -> None:
+    table, pool = (torch.empty(4, 1, 32), torch.empty(4, 1, 32)), torch.empty(8, 64, 2, 256, dtype=torch.float16)
+    pages, rows = torch.empty(4, 4096, dtype=torch.int64), torch.empty(4, dtype=torch.int64)
+    heads.place_heads(
+        torch.empty(4, 26, 256), torch.empty(4, 2, 256), torch.empty(26, 256), 1e-6, table, pool, pool, pages, rows
+    )
+    heads.turn_heads(torch.empty(4, 4, 128), torch.empty(128), 1e-6, table)
 
 
 def launch_mix_streams_in_check_mode() -> None:

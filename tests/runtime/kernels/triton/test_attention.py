@@ -6,7 +6,7 @@ from torch import Tensor
 
 from runtime.kernels.torch_ops import attention_rows as twin
 from runtime.kernels.torch_ops import rotary as rotary_twin
-from runtime.kernels.triton_ops import attention, indexer
+from runtime.kernels.triton_ops import attention, heads, indexer
 from tests.support.row_independence import assert_rows_stand_alone, poison_new_memory
 
 NUM_PAGES = 24
@@ -38,6 +38,36 @@ def test_write_rows(dtype: torch.dtype, device: torch.device) -> None:
     attention.write_rows(values, pool, table, positions)
     # The interpreter cuts bf16 off where hardware rounds.
     torch.testing.assert_close(pool, expected, rtol=2**-7 if dtype == torch.bfloat16 else 0, atol=0)
+
+
+@pytest.mark.parametrize(("num_heads", "num_kv_heads", "head_dim", "half"), [(2, 1, 16, 8), (6, 3, 48, 8)])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
+def test_place_heads(
+    num_heads: int, num_kv_heads: int, head_dim: int, half: int, dtype: torch.dtype, device: torch.device
+) -> None:
+    # As a projection leaves them: one row after the other, with more behind.
+    num_qk = num_heads + num_kv_heads
+    wide = torch.randn(4, (num_qk + num_kv_heads) * head_dim + 16, device=device)
+    qk, v = wide[:, :-16].view(4, -1, head_dim).split((num_qk, num_kv_heads), dim=1)
+    scale = torch.rand(num_qk, head_dim, device=device)
+    table, positions = make_page_table(4, 3, device), torch.tensor([0, 63, 64, 191], device=device)
+    angles = rotary_twin.rotary_table(positions, torch.rand(half, device=device))
+    pools = [make_pool((64, num_kv_heads, head_dim), dtype, device) for _ in range(2)]
+    expected = [pool.clone() for pool in pools]
+    wanted = twin.place_heads(qk, v, scale, 1e-6, angles, *expected, table, positions)
+    result = heads.place_heads(qk, v, scale, 1e-6, angles, *pools, table, positions)
+    torch.testing.assert_close(result, wanted)
+    for pool, like in zip(pools, expected, strict=True):
+        torch.testing.assert_close(pool, like, rtol=2e-3, atol=1e-5)
+
+    def keys_of(rows: slice) -> Tensor:
+        cos, sin = (part[rows] for part in angles)
+        heads.place_heads(qk[rows], v[rows], scale, 1e-6, (cos, sin), *pools, table[rows], positions[rows])
+        return pools[0].flatten(0, 1)[
+            table[rows].gather(1, positions[rows, None] // 64)[:, 0] * 64 + positions[rows] % 64
+        ]
+
+    assert_rows_stand_alone(keys_of, 4)
 
 
 @pytest.mark.parametrize(("block_tokens", "width", "half"), [(4, 16, 8), (4, 48, 8), (5, 80, 12), (1, 16, 4)])

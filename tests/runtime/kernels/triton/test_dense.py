@@ -1,5 +1,7 @@
 """Dense products equal exact ones to fp32 round-off, for every weight type; a row's bits are its own."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import Tensor
@@ -89,6 +91,31 @@ def test_outputs_that_are_never_quantised_come_last(
     torch.testing.assert_close(result.double(), wanted, rtol=1e-4, atol=1e-4)
     torch.testing.assert_close(twin.linear(x, values, scale, others), result, rtol=1e-4, atol=1e-4)
     assert_rows_stand_alone(lambda rows: dense.linear(x[rows], values, scale, others), 4)
+
+
+@pytest.mark.parametrize(
+    ("num_outputs", "width", "num_channels", "num_taps"), [(70, 144, 48, 4), (40, 2048, 40, 2), (33, 2048, 5, 3)]
+)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.uint8])
+def test_linear_and_convolution(
+    num_outputs: int, width: int, num_channels: int, num_taps: int, dtype: torch.dtype, device: torch.device
+) -> None:
+    x, state_rows = torch.randn(4, width, device=device), torch.tensor([4, 1, 0, 3], device=device)
+    weights = *make_weight(num_outputs, width, dtype, device), None
+    if dtype == torch.uint8:
+        weights = *weights[:2], torch.randn(7, width, device=device)
+    pool = torch.randn(6, num_taps - 1, num_channels, device=device)
+    taps = torch.randn(num_taps, num_channels, device=device)
+
+    def run(op: Callable[..., Tensor], rows: slice) -> tuple[Tensor, Tensor]:
+        moved = pool.clone()
+        outputs = op(x[rows], twin.Convolved(moved, state_rows[rows], taps), *weights)
+        assert torch.equal(moved[[2, 5]], pool[[2, 5]])
+        return outputs, moved[state_rows[rows]]
+
+    for result, expected in zip(run(dense.linear_conv, slice(0, 4)), run(twin.linear_conv, slice(0, 4)), strict=True):
+        torch.testing.assert_close(result, expected, rtol=1e-4, atol=5e-4)
+    assert_rows_stand_alone(lambda rows: run(dense.linear_conv, rows), 4)
 
 
 @pytest.mark.parametrize("width", [16, 80, 640])

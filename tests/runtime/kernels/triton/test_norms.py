@@ -4,10 +4,11 @@ import pytest
 import torch
 from torch import Tensor
 
+from runtime.kernels.torch_ops import attention_rows
 from runtime.kernels.torch_ops import hyper_connection as hyper_twin
 from runtime.kernels.torch_ops import norms as norms_twin
 from runtime.kernels.torch_ops import rotary as rotary_twin
-from runtime.kernels.triton_ops import hyper_connection, norms, rotary
+from runtime.kernels.triton_ops import heads, hyper_connection, norms
 from tests.support.row_independence import assert_rows_stand_alone, poison_new_memory
 
 EPS = 1e-6
@@ -43,14 +44,17 @@ def test_gated_rms_norm(width: int, is_sigmoid: bool, device: torch.device) -> N
 
 
 @pytest.mark.parametrize(("num_heads", "head_dim", "half"), [(1, 16, 8), (5, 80, 12), (3, 48, 8)])
-def test_rotate(num_heads: int, head_dim: int, half: int, device: torch.device) -> None:
-    x = torch.randn(4, num_heads, head_dim, device=device)
+def test_turn_heads(num_heads: int, head_dim: int, half: int, device: torch.device) -> None:
+    x = torch.randn(4, num_heads * head_dim + 16, device=device)[:, : num_heads * head_dim].view(4, num_heads, -1)
     positions = torch.tensor([0, 63, 70_000, 262_143], device=device)
     table = rotary_twin.rotary_table(positions, torch.logspace(-6, 0, half, device=device))
-    turned = x.clone()
-    assert rotary.rotate(turned, table) is turned
-    torch.testing.assert_close(turned, rotary_twin.rotate(x.clone(), table))
-    assert_rows_stand_alone(lambda rows: rotary.rotate(x[rows].clone(), (table[0][rows], table[1][rows])), 4)
+    for scale in (torch.rand(num_heads, head_dim, device=device), torch.rand(head_dim, device=device)):
+        torch.testing.assert_close(
+            heads.turn_heads(x, scale, EPS, table), attention_rows.turn_heads(x, scale, EPS, table)
+        )
+    assert_rows_stand_alone(
+        lambda rows, scale=scale: heads.turn_heads(x[rows], scale, EPS, (table[0][rows], table[1][rows])), 4
+    )
 
 
 def make_hyper_connection(

@@ -7,7 +7,7 @@ import pytest
 
 from runtime.kernels import triton_ops
 
-PER_ROW = ("dense", "norms", "rotary", "hyper_connection", "conv", "delta_rule", "ngram", "attention", "indexer")
+PER_ROW = ("dense", "norms", "heads", "hyper_connection", "conv", "delta_rule", "ngram", "attention", "indexer")
 PER_ROW_MODULES = sorted({module.name for module in pkgutil.iter_modules(triton_ops.__path__)} & {*PER_ROW, "sampler"})
 
 
