@@ -37,7 +37,7 @@ class Ops:
 
     linear: Op
     linear_conv: Op
-    silu_product: Op
+    silu_linear: Op
     rms_norm: Op
     gated_rms_norm: Op
     mix_streams: Op
@@ -79,7 +79,7 @@ class Ops:
 _TORCH_OPS = Ops(
     linear=linear.linear,
     linear_conv=linear.linear_conv,
-    silu_product=linear.silu_product,
+    silu_linear=linear.silu_linear,
     rms_norm=norms.rms_norm,
     gated_rms_norm=norms.gated_rms_norm,
     mix_streams=hyper_connection.mix_streams,
@@ -163,7 +163,7 @@ def triton_ops() -> Ops:
         _TORCH_OPS,
         linear=_for_few_rows(dense.linear, linear.linear),
         linear_conv=_for_few_rows(dense.linear_conv, linear.linear_conv),
-        silu_product=_for_few_rows(dense.silu_product, linear.silu_product),
+        silu_linear=_for_few_rows(dense.silu_linear, linear.silu_linear),
         rms_norm=norms.rms_norm,
         gated_rms_norm=norms.gated_rms_norm,
         mix_streams=_for_few_rows(hyper_connection.mix_streams, _TORCH_OPS.mix_streams),

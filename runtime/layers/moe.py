@@ -75,5 +75,5 @@ class MoeBlock:
 
     def _shared_expert(self, hidden: Tensor, width: int) -> Tensor:
         projected = self._ops.linear(hidden, *self._shared_in)
-        output: Tensor = self._ops.linear(self._ops.silu_product(projected, width, True), *self._shared_down)
+        output: Tensor = self._ops.silu_linear(projected, True, *self._shared_down[:2])
         return output

@@ -149,7 +149,10 @@ class Cases:
             lambda: (self.normal(*values), self.normal(*values), norm, EPS, True),
         )  # fmt: skip
         gate_up = self.normal(rows, 2 * g.shared + 1)
-        yield self.case("silu_product", 12 * rows * g.shared, dense.silu_product, lambda: (gate_up, g.shared))
+        yield self.case(
+            "silu_linear", 2 * g.shared * g.hidden, dense.silu_linear,
+            lambda: (gate_up, True, self.normal(g.hidden, g.shared, dtype=torch.bfloat16)),
+        )  # fmt: skip
 
     def streams(self) -> Iterator[OpCase]:
         g, rows = self.geometry, self.num_rows

@@ -38,6 +38,11 @@ def linear(x: Tensor, weight: Tensor, scale: Tensor | None = None, exact: Tensor
     return functional.linear(x, weight.to(x.dtype))
 
 
+def silu_linear(gate_up: Tensor, is_gated: bool, weight: Tensor, scale: Tensor | None = None) -> Tensor:
+    """`linear` of `silu_product(gate_up, K, is_gated)` for a weight [O, K]."""
+    return linear(silu_product(gate_up, weight.shape[1], is_gated), weight, scale)
+
+
 class Convolved(NamedTuple):
     """A causal convolution over a product's first C outputs, one new token in each of R sequences."""
 

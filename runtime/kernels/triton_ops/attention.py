@@ -14,7 +14,7 @@ from runtime.kernels.triton_ops.rows import check_aligned, dot_wide, row_kernel,
 from runtime.spec import PAGE_TOKENS
 
 _MOST_SPLITS = 64
-_SPLIT_CHUNK = 16
+_SPLIT_CHUNK = 32
 """Splits that are added at once."""
 
 
@@ -57,7 +57,7 @@ def attend_rows(
         partial, stats, positions, gate, 0 if gate is None else gate.stride(0), output, budget=budget,
         block_tokens=max(1, block_tokens), has_gate=gate is not None, num_heads=num_heads,
         head_dim=head_dim, dim_tile=dim_tile, tile=token_tile, most_splits=_MOST_SPLITS, chunk=_SPLIT_CHUNK,
-        num_warps=4,
+        num_warps=8,
     )  # fmt: skip
     return output
 

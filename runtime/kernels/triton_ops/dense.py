@@ -5,6 +5,8 @@ with bf16 and e4m3 weights are exact and are added in fp32. fp32 weights are mul
 """
 
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import torch
 import triton
@@ -45,15 +47,19 @@ class DenseTiling:
     @classmethod
     def of(cls, num_outputs: int, width: int, dtype: torch.dtype) -> "DenseTiling":
         """Raises ValueError for widths that are not multiples of 16."""
-        # e4m3 is decoded on the way: larger tiles do that for more outputs at once.
-        is_e4m3 = dtype == torch.uint8
-        block_n, blocks_wanted = (64, 256) if is_e4m3 else (32, 320)
-        block_k = widest_step(width, dtype)
-        num_steps, num_tiles = width // block_k, triton.cdiv(num_outputs, block_n)
+        # Inputs are split, and e4m3 is decoded, on the way: larger tiles do that for more outputs at once, as long as
+        # there are enough of them.
+        is_e4m3, block_k = dtype == torch.uint8, widest_step(width, dtype)
+        num_steps = width // block_k
+        if is_e4m3:
+            block_n, blocks_wanted = (128, 200) if num_outputs >= 8192 else (64, 512)
+        else:
+            block_n, blocks_wanted = (64, 320) if num_outputs < 8192 and num_steps >= 32 else (32, 320)
+        num_tiles = triton.cdiv(num_outputs, block_n)
         num_splits = 1
-        while num_splits < 16 and num_tiles * num_splits < blocks_wanted and num_steps >= 4 * num_splits:
+        while num_splits < 16 and num_tiles * num_splits < blocks_wanted and num_steps >= max(8, 3 * num_splits):
             num_splits *= 2
-        return cls(block_n, block_k, num_splits, num_stages=5 if is_e4m3 else 4)
+        return cls(block_n, block_k, num_splits, num_stages={128: 4, 64: 5 if is_e4m3 else 3, 32: 4}[block_n])
 
 
 def widest_step(width: int, dtype: torch.dtype) -> int:
@@ -64,6 +70,11 @@ def widest_step(width: int, dtype: torch.dtype) -> int:
     if width % 16:
         raise ValueError(f"dense weights need a width that is a multiple of 16, not {width}")
     return min({torch.uint8: 128, torch.bfloat16: 128, torch.float32: 64}[dtype], width & -width)
+
+
+def _exact_step(block_k: int, exact: Tensor) -> int:
+    """Inputs of one step beside e4m3 weights: no more bytes than theirs, so that blocks need no more shared memory."""
+    return min(max(16, block_k // exact.element_size()), widest_step(exact.shape[1], exact.dtype))
 
 
 def linear(
@@ -82,6 +93,11 @@ def linear(
     return _launch(x, None, weight, scale, exact, output, tiling)
 
 
+def silu_linear(gate_up: Tensor, is_gated: bool, weight: Tensor, scale: Tensor | None = None) -> Tensor:
+    """`linear` of `silu_product(gate_up, K, is_gated)`, in one launch. gate_up fp32 [N, >= 2K], rows contiguous."""
+    return _launch(gate_up, None, weight, scale, None, activates=3 if is_gated else 2)
+
+
 def linear_conv(
     x: Tensor, convolved: Convolved, weight: Tensor, scale: Tensor | None = None, exact: Tensor | None = None
 ) -> Tensor:
@@ -91,12 +107,12 @@ def linear_conv(
 
 def _launch(
     x: Tensor, convolved: Convolved | None, weight: Tensor, scale: Tensor | None, exact: Tensor | None,
-    output: Tensor | None = None, tiling: DenseTiling | None = None,
+    output: Tensor | None = None, tiling: DenseTiling | None = None, activates: int = 0,
 ) -> Tensor:  # fmt: skip
-    num_rows, width = x.shape
+    num_rows, width = x.shape[0], weight.shape[1]
     num_outputs, num_exact = weight.shape[0], 0 if exact is None else exact.shape[0]
     check_rows(num_rows)
-    check_aligned(x=x, weight=weight, **({} if exact is None else {"exact": exact}))
+    check_aligned(weight=weight, **({} if activates else {"x": x}), **({} if exact is None else {"exact": exact}))
     tiling = tiling or DenseTiling.of(num_outputs, width, weight.dtype)
     num_tiles = triton.cdiv(num_outputs, tiling.block_n) + triton.cdiv(num_exact, tiling.block_n)
     if output is None:
@@ -114,33 +130,44 @@ def _launch(
         state_rows, taps, num_rows,
         num_outputs=num_outputs, num_exact=num_exact, width=width, has_scale=scale is not None,
         block_n=tiling.block_n, block_k=tiling.block_k,
-        exact_block_k=1 if exact is None else min(tiling.block_k, widest_step(width, exact.dtype)),
+        exact_block_k=1 if exact is None else _exact_step(tiling.block_k, exact),
         num_splits=tiling.num_splits, num_channels=0 if convolved is None else taps.shape[1], num_taps=taps.shape[0],
-        max_rows=MAX_ROWS, num_warps=tiling.num_warps, num_stages=tiling.num_stages,
+        activates=activates, max_rows=MAX_ROWS, num_warps=tiling.num_warps, num_stages=tiling.num_stages,
     )  # fmt: skip
     return output
 
 
-@row_kernel
+def _name_of(specialization: Any) -> str:
+    """A profiler's trace tells the end of a shared expert, and with it when it ends, from other products."""
+    return "_silu_linear_kernel" if specialization.constants["activates"] else "_linear_kernel"
+
+
+@partial(row_kernel, name_of=_name_of)
 def _linear_kernel(
     x, x_stride, weight, scale, exact, output, output_stride, partial, counters, pool, pool_stride, state_rows, taps,
     num_rows, num_outputs: tl.constexpr, num_exact: tl.constexpr, width: tl.constexpr, has_scale: tl.constexpr,
     block_n: tl.constexpr, block_k: tl.constexpr, exact_block_k: tl.constexpr, num_splits: tl.constexpr,
-    num_channels: tl.constexpr, num_taps: tl.constexpr, max_rows: tl.constexpr,
+    num_channels: tl.constexpr, num_taps: tl.constexpr, activates: tl.constexpr, max_rows: tl.constexpr,
 ):  # fmt: skip
     """Tiles of `weight` come first, then those of `exact`. The first outputs, `num_channels`, are convolved."""
     tile, split = tl.program_id(0), tl.program_id(1)
     scaled_tiles: tl.constexpr = (num_outputs + block_n - 1) // block_n
     lanes = tl.arange(0, block_n)
     outputs = tile * block_n + lanes
+    if num_channels > 0:
+        # On their way while the weights are multiplied.
+        history, is_held, held = _held(
+            outputs, pool, pool_stride, state_rows, num_rows, num_channels, num_taps, max_rows
+        )
     if num_exact == 0 or tile < scaled_tiles:
         total = _share(
-            x, x_stride, num_rows, weight, outputs, num_outputs, width, split, num_splits, block_n, block_k, max_rows
-        )
+            x, x_stride, num_rows, weight, outputs, num_outputs, width, split, num_splits, block_n, block_k, max_rows,
+            activates,
+        )  # fmt: skip
     else:
         total = _share(
             x, x_stride, num_rows, exact, (tile - scaled_tiles) * block_n + lanes, num_exact, width, split, num_splits,
-            block_n, exact_block_k, max_rows,
+            block_n, exact_block_k, max_rows, activates,
         )  # fmt: skip
     if num_splits > 1:
         places = tl.arange(0, max_rows)[:, None] * block_n + lanes[None, :]
@@ -156,9 +183,7 @@ def _linear_kernel(
         total *= tl.load(scale + outputs, mask=outputs < num_outputs, other=1.0)[None, :]
     is_output = outputs < num_outputs
     if num_channels > 0 and tile * block_n < num_channels:
-        total = _convolved(
-            total, outputs, pool, pool_stride, state_rows, taps, num_rows, num_channels, num_taps, max_rows
-        )
+        total = _convolved(total, outputs, history, is_held, held, taps, num_channels, num_taps)
     if num_exact > 0 and tile >= scaled_tiles:
         # Their places follow those of the weight, which need not fill its last tile.
         outputs += num_outputs - scaled_tiles * block_n
@@ -169,25 +194,34 @@ def _linear_kernel(
 
 
 @triton.jit
+def _held(
+    channels, pool, pool_stride, state_rows, num_rows, num_channels: tl.constexpr, num_taps: tl.constexpr,
+    max_rows: tl.constexpr,
+):  # fmt: skip
+    """Where the channels' histories in pool [rows, taps - 1, channels] begin, which of them are there, and what they
+    hold, oldest first: a tuple of [max_rows, block_n]."""
+    rows = tl.arange(0, max_rows)[:, None]
+    is_held = (rows < num_rows) & (channels < num_channels)[None, :]
+    history = pool + tl.load(state_rows + rows, mask=rows < num_rows, other=0) * pool_stride + channels[None, :]
+    held = ()
+    for tap in tl.static_range(num_taps - 1):
+        held += (tl.load(history + tap * num_channels, mask=is_held, other=0.0),)  # type: ignore[assignment]
+    return history, is_held, held
+
+
+@triton.jit
 def _convolved(
-    newest, channels, pool, pool_stride, state_rows, taps, num_rows, num_channels: tl.constexpr,
-    num_taps: tl.constexpr, max_rows: tl.constexpr,
+    newest, channels, history, is_held, held, taps, num_channels: tl.constexpr, num_taps: tl.constexpr
 ):  # fmt: skip
     """fp32 [max_rows, block_n]: those of the outputs that are channels through their taps, oldest first, and silu.
-    Their histories in pool [rows, taps - 1, channels] move on."""
-    rows = tl.arange(0, max_rows)[:, None]
+    Their histories move on."""
     is_channel = channels < num_channels
-    is_held = (rows < num_rows) & is_channel[None, :]
-    history = pool + tl.load(state_rows + rows, mask=rows < num_rows, other=0) * pool_stride + channels[None, :]
     total = tl.zeros_like(newest)
     for tap in tl.static_range(num_taps - 1):
-        held = tl.load(history + tap * num_channels, mask=is_held, other=0.0).to(tl.float32)
         factor = tl.load(taps + tap * num_channels + channels, mask=is_channel, other=0.0)[None, :]
-        total = tl.fma(held, tl.broadcast_to(factor, total.shape), total)
-    # A pass of its own, so that no load above waits for a store. Each thread moves its own channels.
-    for age in tl.static_range(1, num_taps - 1):
-        moved = tl.load(history + age * num_channels, mask=is_held)
-        tl.store(history + (age - 1) * num_channels, moved, mask=is_held)
+        total = tl.fma(held[tap].to(tl.float32), tl.broadcast_to(factor, total.shape), total)
+        if tap > 0:
+            tl.store(history + (tap - 1) * num_channels, held[tap], mask=is_held)
     if num_taps > 1:
         tl.store(history + (num_taps - 2) * num_channels, newest, mask=is_held)
     factor = tl.load(taps + (num_taps - 1) * num_channels + channels, mask=is_channel, other=0.0)[None, :]
@@ -199,6 +233,7 @@ def _convolved(
 def _share(
     x, x_stride, num_rows, weight, outputs, num_outputs: tl.constexpr, width: tl.constexpr, split,
     num_splits: tl.constexpr, block_n: tl.constexpr, block_k: tl.constexpr, max_rows: tl.constexpr,
+    activates: tl.constexpr,
 ):  # fmt: skip
     """fp32 [max_rows, block_n]: what one split's inputs add to `outputs`."""
     steps: tl.constexpr = width // block_k
@@ -207,23 +242,43 @@ def _share(
     rows = tl.minimum(outputs, num_outputs - 1).to(tl.int64)
     if weight.dtype.element_ty == tl.uint8 and block_k >= 32:
         words = weight.to(tl.pointer_type(tl.int32)) + rows * (width // 4)
-        return _multiply_words(x, x_stride, num_rows, words, begin, end, block_n, block_k, max_rows)
+        return _multiply_words(x, x_stride, num_rows, words, begin, end, block_n, block_k, max_rows, activates, width)
     weight_rows = weight + rows * width
-    return multiply_rows(x, x_stride, num_rows, weight_rows, begin, end, block_n, block_k, max_rows, False)
+    return multiply_rows(
+        x, x_stride, num_rows, weight_rows, begin, end, block_n, block_k, max_rows, activates, width
+    )  # fmt: skip
+
+
+@triton.jit
+def _inputs(
+    x, x_stride, num_rows, places, max_rows: tl.constexpr, activates: tl.constexpr, width: tl.constexpr
+):  # fmt: skip
+    """fp32 [max_rows, places] of x; with `activates` 1 through silu, with 2 times what lies `width` later as well, with
+    3 also times the sigmoid of what comes after both."""
+    rows = tl.arange(0, max_rows)[:, None]
+    pointers = x + rows * x_stride + places[None, :]
+    if activates < 2:
+        values = tl.load(tl.multiple_of(pointers, (1, 16)), mask=rows < num_rows, other=0.0)
+        return silu(values) if activates == 1 else values
+    gate = tl.load(pointers, mask=rows < num_rows, other=0.0)
+    values = silu(gate) * tl.load(pointers + width, mask=rows < num_rows, other=0.0)
+    if activates == 3:
+        values *= sigmoid(tl.load(x + rows * x_stride + 2 * width, mask=rows < num_rows, other=0.0))
+    return values
 
 
 @triton.jit
 def _multiply_words(
-    x, x_stride, num_rows, words, begin, end, block_n: tl.constexpr, block_k: tl.constexpr, max_rows: tl.constexpr
+    x, x_stride, num_rows, words, begin, end, block_n: tl.constexpr, block_k: tl.constexpr, max_rows: tl.constexpr,
+    activates: tl.constexpr, width: tl.constexpr,
 ):  # fmt: skip
-    """`multiply_rows` for e4m3 weights in int32 words of four, without silu; block_k is 32 or more."""
-    rows = tl.arange(0, max_rows)[:, None]
+    """`multiply_rows` for e4m3 weights in int32 words of four; block_k is 32 or more."""
     total = tl.zeros((16, block_n), tl.float32)
     for step in range(begin, end, block_k):
         pointers = words[:, None] + (step // 4 + tl.arange(0, block_k // 4))[None, :]
         even, odd = e4m3_tiny_halves(tl.load(tl.multiple_of(pointers, (1, 16)), eviction_policy="evict_first"))
-        pointers = x + rows * x_stride + (step + tl.arange(0, block_k))[None, :]
-        values = tl.load(tl.multiple_of(pointers, (1, 16)), mask=rows < num_rows, other=0.0) * E4M3_INPUT_SCALE
+        places = step + tl.arange(0, block_k)
+        values = _inputs(x, x_stride, num_rows, places, max_rows, activates, width) * E4M3_INPUT_SCALE
         even_values, odd_values = tl.split(tl.reshape(values, (max_rows, block_k // 2, 2)))
         total = multiply_lines(even_values, even, total, block_k // 2, max_rows)
         total = multiply_lines(odd_values, odd, total, block_k // 2, max_rows)
@@ -234,22 +289,19 @@ def _multiply_words(
 def multiply_rows(
     x, x_stride, num_rows, weight_rows, begin, end,
     block_n: tl.constexpr, block_k: tl.constexpr, max_rows: tl.constexpr, activates: tl.constexpr,
+    width: tl.constexpr = 0,
 ):  # fmt: skip
-    """fp32 [max_rows, block_n]: x[:, begin:end] (through silu with `activates`) times the weights at `weight_rows`.
+    """fp32 [max_rows, block_n]: x[:, begin:end], as `_inputs` gives it, times the weights at `weight_rows`.
 
     Steps of block_k in rising order; begin and end are multiples of it.
     """
     is_e4m3: tl.constexpr = weight_rows.dtype.element_ty == tl.uint8
-    rows = tl.arange(0, max_rows)[:, None]
     total = tl.zeros((16, block_n), tl.float32)
     for step in range(begin, end, block_k):
         places = step + tl.arange(0, block_k)
         pointers = weight_rows[:, None] + places[None, :]
         weights = tl.load(tl.multiple_of(pointers, (1, 16)), eviction_policy="evict_first")
-        pointers = x + rows * x_stride + places[None, :]
-        values = tl.load(tl.multiple_of(pointers, (1, 16)), mask=rows < num_rows, other=0.0)
-        if activates:
-            values = silu(values)
+        values = _inputs(x, x_stride, num_rows, places, max_rows, activates, width)
         if is_e4m3:
             # The weights' bits read as tiny numbers, whose products shall not be subnormal.
             values *= E4M3_INPUT_SCALE
@@ -271,29 +323,3 @@ def multiply_lines(values, weights, total, block_k: tl.constexpr, max_rows: tl.c
     is_wide: tl.constexpr = weights.dtype == tl.float32
     lines = tl.where(part == 0, lines, 0.0) if is_wide else split_part(lines, part, tl.bfloat16)
     return dot(tl.reshape(lines, (16, block_k)), weights.trans(), total)
-
-
-def silu_product(gate_up: Tensor, width: int, is_gated: bool = False) -> Tensor:
-    """silu(gate) * up, fp32 [N, width], of rows [gate, up, ...] fp32; with `is_gated` times the sigmoid of the next."""
-    check_rows(gate_up.shape[0])
-    output = torch.empty(gate_up.shape[0], width, dtype=torch.float32, device=gate_up.device)
-    block = min(1024, triton.next_power_of_2(width))
-    _silu_product_kernel[(gate_up.shape[0], triton.cdiv(width, block))](
-        gate_up, gate_up.stride(0), output, width=width, is_gated=is_gated, block=block, num_warps=4
-    )
-    return output
-
-
-@row_kernel
-def _silu_product_kernel(
-    gate_up, stride, output, width: tl.constexpr, is_gated: tl.constexpr, block: tl.constexpr
-):  # fmt: skip
-    row = tl.program_id(0)
-    places = tl.program_id(1) * block + tl.arange(0, block)
-    is_real = places < width
-    gate = tl.load(gate_up + row * stride + places, mask=is_real)
-    up = tl.load(gate_up + row * stride + width + places, mask=is_real)
-    product = silu(gate) * up
-    if is_gated:
-        product *= sigmoid(tl.load(gate_up + row * stride + 2 * width))
-    tl.store(output + row * width + places, product, mask=is_real)

@@ -20,11 +20,11 @@ VECTOR_BYTES = 16
 INTERPRETED = tl.constexpr(triton.knobs.runtime.interpret)
 
 
-def row_kernel(function: Callable[..., Any]) -> Any:
-    """`triton.jit` for kernels over rows: one binary per set of constants."""
+def row_kernel(function: Callable[..., Any], name_of: Callable[[Any], str] | None = None) -> Any:
+    """`triton.jit` for kernels over rows: one binary per set of constants, which `name_of` names by them."""
     parameters = inspect.signature(function).parameters.values()
     names = [parameter.name for parameter in parameters if parameter.annotation is not tl.constexpr]
-    return triton.jit(function, do_not_specialize=names, do_not_specialize_on_alignment=names)
+    return triton.jit(function, repr=name_of, do_not_specialize=names, do_not_specialize_on_alignment=names)
 
 
 def check_rows(num_rows: int) -> None:

@@ -221,7 +221,9 @@ def _ensure_kernel(
     layer_owners = experts + layer * NUM_EXPERTS
     # Under way while the routes are sorted out.
     first_slots = tl.arange(0, SLOTS)
-    first_owners = tl.load(tl.multiple_of(owner_ptr + first_slots, 4), mask=first_slots < NUM_SLOTS, other=-1)
+    first_owners = tl.load(
+        tl.multiple_of(owner_ptr + first_slots, 4), mask=first_slots < NUM_SLOTS, other=-1, eviction_policy="evict_last"
+    )
 
     # Distinct experts: of the rows that route to one, the first counts.
     if NUM_ROWS == 1:
@@ -273,16 +275,29 @@ def _ensure_kernel(
             is_slot = slots < NUM_SLOTS
             owners = first_owners
             if chunk:
-                owners = tl.load(tl.multiple_of(owner_ptr + slots, 4), mask=is_slot, other=-1)
+                owners = tl.load(
+                    tl.multiple_of(owner_ptr + slots, 4), mask=is_slot, other=-1, eviction_policy="evict_last"
+                )
             is_owned = owners >= 0
             # All that was seen is asked for before anything waits for it.
-            seen_owners = tl.load(_seen_place(seen_ptr, 0, slots, NUM_SLOTS), mask=is_slot, other=-1)
-            stamps = tl.load(_seen_place(seen_ptr, _STAMP, slots, NUM_SLOTS), mask=is_slot, other=0)
+            seen_owners = tl.load(
+                _seen_place(seen_ptr, 0, slots, NUM_SLOTS), mask=is_slot, other=-1, eviction_policy="evict_last"
+            )
+            stamps = tl.load(
+                _seen_place(seen_ptr, _STAMP, slots, NUM_SLOTS), mask=is_slot, other=0, eviction_policy="evict_last"
+            )
             last_tok = stamps
             counts = stamps
             if IS_RULE:
-                last_tok = tl.load(_seen_place(seen_ptr, _LAST_TOK, slots, NUM_SLOTS), mask=is_slot, other=0)
-                counts = tl.load(_seen_place(seen_ptr, _LOG2, slots, NUM_SLOTS), mask=is_slot, other=0)
+                last_tok = tl.load(
+                    _seen_place(seen_ptr, _LAST_TOK, slots, NUM_SLOTS),
+                    mask=is_slot,
+                    other=0,
+                    eviction_policy="evict_last",
+                )
+                counts = tl.load(
+                    _seen_place(seen_ptr, _LOG2, slots, NUM_SLOTS), mask=is_slot, other=0, eviction_policy="evict_last"
+                )
             # Read by owner, a line to each, only where another's state was seen.
             is_stale = is_slot & (seen_owners != owners)
             is_read = is_stale & is_owned

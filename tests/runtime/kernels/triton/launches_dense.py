@@ -35,5 +35,6 @@ def launch_check_mode() -> None:
     dense.linear(torch.empty(4, 2560), torch.empty(1281, 2560))
 
 
-def launch_silu_product() -> None:
-    dense.silu_product(torch.empty(2, 1281), 640)
+def launch_silu_linear() -> None:
+    dense.silu_linear(torch.empty(2, 1281), True, torch.empty(2560, 640, dtype=torch.bfloat16))
+    dense.silu_linear(torch.empty(2, 1281), True, torch.empty(2560, 640, dtype=torch.uint8), torch.empty(2560))

@@ -118,15 +118,19 @@ def test_linear_and_convolution(
     assert_rows_stand_alone(lambda rows: run(dense.linear_conv, rows), 4)
 
 
-@pytest.mark.parametrize("width", [16, 80, 640])
-def test_silu_product(width: int, device: torch.device) -> None:
+@pytest.mark.parametrize("width", [16, 80, 640, 2048])
+@pytest.mark.parametrize("dtype", WEIGHT_TYPES)
+@pytest.mark.parametrize("is_gated", [False, True])
+def test_silu_linear(width: int, dtype: torch.dtype, is_gated: bool, device: torch.device) -> None:
     gate_up = torch.randn(3, 2 * width + 1, device=device)
-    expected = torch.nn.functional.silu(gate_up[:, :width]) * gate_up[:, width : 2 * width]
-    torch.testing.assert_close(dense.silu_product(gate_up, width), expected)
-    assert_rows_stand_alone(lambda rows: dense.silu_product(gate_up[rows], width), 3)
-    expected *= torch.sigmoid(gate_up[:, 2 * width :])
-    torch.testing.assert_close(dense.silu_product(gate_up, width, True), expected)
-    torch.testing.assert_close(twin.silu_product(gate_up, width, True), expected)
+    weight, scale = make_weight(33, width, dtype, device)
+    product = torch.nn.functional.silu(gate_up[:, :width]) * gate_up[:, width : 2 * width]
+    if is_gated:
+        product *= torch.sigmoid(gate_up[:, 2 * width :])
+    result = dense.silu_linear(gate_up, is_gated, weight, scale)
+    torch.testing.assert_close(result.double(), exact(product, weight, scale), rtol=1e-4, atol=2e-4)
+    torch.testing.assert_close(twin.silu_linear(gate_up, is_gated, weight, scale), result, rtol=1e-4, atol=2e-4)
+    assert_rows_stand_alone(lambda rows: dense.silu_linear(gate_up[rows], is_gated, weight, scale), 3)
 
 
 def test_counters_are_zero_again(device: torch.device) -> None:
