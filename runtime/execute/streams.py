@@ -7,7 +7,7 @@ be handed out twice, as the compute or the capture stream too, and then the side
 import ctypes
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
 
@@ -134,14 +134,17 @@ class StreamBranches:
     def is_by_arrival(self) -> bool:
         return self.level == "resident"
 
-    @contextmanager
-    def fork(self, branch: BranchName) -> Iterator[None]:
+    def fork(self, branch: BranchName) -> AbstractContextManager[None]:
         if self.level == "off":
-            yield
-            return
-        side, begin = self._streams.side(branch), torch.cuda.Event()
+            return nullcontext()
+        begin = torch.cuda.Event()
         begin.record(torch.cuda.current_stream(self._streams.device))
-        # The branch waits for its inputs: all that the compute stream was given so far.
+        return self._run_from(begin, branch)
+
+    @contextmanager
+    def _run_from(self, begin: torch.cuda.Event, branch: BranchName) -> Iterator[None]:
+        side = self._streams.side(branch)
+        # The branch waits for its inputs: all that the compute stream was given before the fork.
         side.wait_event(begin)
         with torch.cuda.stream(side):
             yield

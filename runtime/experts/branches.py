@@ -21,7 +21,8 @@ class Branches(Protocol):
         ...
 
     def fork(self, branch: BranchName) -> AbstractContextManager[None]:
-        """What is launched inside waits for what was launched before, and for nothing that is launched after it."""
+        """What is launched inside waits for what was launched before this call, and for nothing that is launched after
+        it, be it entered at once or later."""
         ...
 
     def join(self, branch: BranchName) -> None:

@@ -50,8 +50,7 @@ class MoeBlock:
 
     def forward(self, hidden: Tensor, experts: RoutedExperts, is_decode: bool) -> Tensor:
         """Block output [N, H] for hidden [N, H]."""
-        width = self._moe.shared_intermediate
-        shared = None if width is None else self._shared_expert(hidden, width)
+        shared = None if self._moe.shared_intermediate is None else self._shared_expert(hidden)
         logits = self._ops.linear(hidden, self._router)
         expert_ids, weights = self._ops.route(logits, self._moe.num_experts_per_token, self._moe.renormalises)
         rows = experts.run(self._layer, hidden, expert_ids, logits, is_decode)
@@ -61,19 +60,20 @@ class MoeBlock:
     def decode(self, hidden: Tensor, experts: DecodeExperts, branches: Branches) -> Tensor:
         """The same of one token in each of R sequences; the shared expert forks before the router."""
         shared: Tensor | None = None
-        width = self._moe.shared_intermediate
-        if width is not None:
-            with branches.fork("shared"):
-                shared = self._shared_expert(hidden, width)
+        fork = branches.fork("shared") if self._moe.shared_intermediate is not None else None
+        # Launched first, for all that follows waits for it: the branch has time.
         logits = self._ops.linear(hidden, self._router)
+        if fork is not None:
+            with fork:
+                shared = self._shared_expert(hidden)
         expert_ids, weights = self._ops.route(logits, self._moe.num_experts_per_token, self._moe.renormalises)
         rows = experts.run_rows(self._layer, hidden, expert_ids, logits, branches)
-        if width is not None:
+        if fork is not None:
             branches.join("shared")
         combined: Tensor = self._ops.combine_routes(rows, weights, shared)
         return combined
 
-    def _shared_expert(self, hidden: Tensor, width: int) -> Tensor:
+    def _shared_expert(self, hidden: Tensor) -> Tensor:
         projected = self._ops.linear(hidden, *self._shared_in)
         output: Tensor = self._ops.silu_linear(projected, True, *self._shared_down[:2])
         return output
