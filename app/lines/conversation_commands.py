@@ -26,7 +26,8 @@ class ConversationCommands(LineCommands):
         self.console.remark("A new chat begins with the next message.")
 
     async def do_conversations(self, words: str) -> None:
-        self._listed = await self.store.run(self.store.list_conversations, MOST_LISTED, words)
+        found = await self.store.run(self.store.list_conversations, MOST_LISTED + 1, words)
+        self._listed = found[:MOST_LISTED]
         hits = await self.store.run(self.store.search, words)
         excerpts = {hit.conversation_id: hit.excerpt for hit in reversed(hits)}
         if not self._listed:
@@ -37,6 +38,8 @@ class ConversationCommands(LineCommands):
             self.console.print(f"{number}. {clean_line(conversation.title or 'Untitled')}{mark}")
             if excerpt := clean_line(excerpts.get(conversation.id, "")):
                 self.console.print(f"   {excerpt}")
+        if len(found) > MOST_LISTED:
+            self.console.remark(f"Only the first {MOST_LISTED} are listed; /search and other words find the rest.")
 
     async def do_open_chat(self, which: str) -> None:
         conversation = await self._find(which)

@@ -215,3 +215,18 @@ class TestWithDemo:
         budget = json.loads(ended.out)
         assert not budget["fits"]
         assert budget["reason"]
+
+
+def test_interrupt_while_modules_load_leaves_no_traceback() -> None:
+    """The finder stands for a slow disk: Ctrl-C comes when the command line's module is looked for."""
+    program = (
+        "import sys\n"
+        "class Interrupting:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name == 'app.cli': raise KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, Interrupting())\n"
+        "from app.__main__ import main\n"
+        "sys.exit(main([]))\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", program], cwd=REPO, capture_output=True, text=True, timeout=60)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", "")

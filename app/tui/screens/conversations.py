@@ -81,21 +81,29 @@ class ConversationsScreen(ModalScreen[ConversationChoice]):
         empty = self.query_one(".empty", Static)
         try:
             query = self.query_one(Input).value
-            self._listed = await self._store.run(self._store.list_conversations, MOST_LISTED, query)
+            found = await self._store.run(self._store.list_conversations, MOST_LISTED + 1, query)
+            self._listed = found[:MOST_LISTED]
             hits = await self._store.run(self._store.search, query, MOST_LISTED) if query.strip() else []
             self._hits = {hit.conversation_id: hit for hit in reversed(hits)}
         except HotslotError as error:
-            self._listed = []
+            self._listed = found = []
             empty.update(shown(str(error)))
         else:
             is_search = bool(self.query_one(Input).value.strip())
-            empty.update(Content("Nothing found." if is_search else "No conversations yet."))
-        empty.display = not self._listed
+            empty.update(Content(self._remark(is_search, len(found))))
+        empty.display = not 0 < len(found) <= MOST_LISTED
         options.display = bool(self._listed)
         options.clear_options()
         options.add_options([Option(self._row(conversation)) for conversation in self._listed])
         if self._listed:
             options.highlighted = min(keep_index or 0, len(self._listed) - 1)
+
+    def _remark(self, is_search: bool, num_found: int) -> str:
+        """Said under a list that is empty or not complete."""
+        if num_found > MOST_LISTED:
+            how = "more words" if is_search else "words typed above"
+            return f"Only the first {MOST_LISTED} are listed; {how} find the rest."
+        return "Nothing found." if is_search else "No conversations yet."
 
     def _row(self, conversation: Conversation) -> Content:
         mark = "● " if conversation.id == self._current_id else "  "

@@ -10,6 +10,7 @@ from app.actions import line_actions
 from app.engine import ProgressCallback
 from app.lines.line_input import LineInput
 from app.locations import DEMO_MODEL, Locations, asset_path
+from app.messages import Message
 from app.settings import SETTING_FIELDS, Settings
 from app.settings_file import SettingsFile
 from app.store.conversations import Store
@@ -72,6 +73,14 @@ async def test_conversations_are_listed_found_opened_renamed_and_deleted(run_lin
     assert "1. About cats\n   " in said.out
     assert "You: About cats\nscripted: They purr.\n" in said.out
     assert [conversation.title for conversation in store.list_conversations()] == ["Hounds"]
+
+
+async def test_a_list_that_is_not_complete_says_so(run_lines: RunLines, store: Store) -> None:
+    for number in range(31):
+        chat = store.create_conversation("m", f"chat {number}")
+        store.append_message(Message(chat.id, None, "user", "go"))
+    said = await run_lines("/list", "/search chat 3")
+    assert said.err.count("Only the first 30 are listed; /search and other words find the rest.") == 1
 
 
 async def test_undo_reaches_what_an_earlier_run_deleted(run_lines: RunLines, store: Store) -> None:

@@ -3,12 +3,14 @@
 import json
 from pathlib import Path
 
+import pytest
 from textual.pilot import Pilot
 from textual.widgets import Input, OptionList
 
 from app.messages import Message
 from app.store.conversations import Store
 from app.tui.app import HotslotApp
+from app.tui.screens import conversations
 from app.tui.screens.conversations import ConversationsScreen
 from app.tui.screens.dialogs import AskTextScreen, ConfirmScreen
 from app.tui.screens.text_view import TextScreen
@@ -135,6 +137,22 @@ async def test_a_chat_deleted_before_the_list_or_the_app_was_opened_comes_back(m
         assert said(app)[0] == "first"
         await press(pilot, "alt+u", "ctrl+o", "ctrl+z")
         assert len(store.list_conversations()) == 2
+
+
+async def test_a_list_that_is_not_complete_says_so(
+    make_app: MakeApp, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(conversations, "MOST_LISTED", 2)
+    app = make_app(*SCRIPTS)
+    async with app.run_test(size=(100, 40)) as pilot:
+        await settle(pilot)
+        for number in range(3):
+            chat = store.create_conversation("m", f"chat {number}")
+            store.append_message(Message(chat.id, None, "user", "go"))
+            await press(pilot, "ctrl+o")
+            assert ("Only the first 2 are listed" in screen_text(app)) == (number == 2)
+            assert app.screen.query_one(OptionList).option_count == min(number + 1, 2)
+            await press(pilot, "escape")
 
 
 async def test_the_list_shows_where_the_words_are(make_app: MakeApp) -> None:
