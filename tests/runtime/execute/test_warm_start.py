@@ -112,10 +112,10 @@ def test_a_failure_leaves_empty_slots_and_one_line(
     copy = StreamedExperts.copy
     copies = iter([False] * 5 + [True])
 
-    def failing(self: StreamedExperts, layer: int, expert: int, slot: int) -> None:
+    def failing(self: StreamedExperts, layer: int, expert: int, slot: int, waits: bool = True) -> None:
         if next(copies, False):
             raise OSError("the disk went away")
-        copy(self, layer, expert, slot)
+        copy(self, layer, expert, slot, waits)
 
     monkeypatch.setattr(StreamedExperts, "copy", failing)
     with caplog.at_level(logging.WARNING, "hotslot.engine"):
