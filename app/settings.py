@@ -1,6 +1,8 @@
 """Every setting a user can change, typed, with its range and its words for the settings screen. Touches no file."""
 
+import difflib
 import types
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
@@ -10,6 +12,17 @@ from runtime.options import EngineOptions, SamplingOptions, parse_size
 from runtime.protocol import TemplateSwitches
 
 Thinking = Literal["auto", "on", "off"]
+ThemeName = Literal[
+    "hotslot-dark",
+    "hotslot-light",
+    "nord",
+    "gruvbox",
+    "catppuccin-mocha",
+    "catppuccin-latte",
+    "solarized-light",
+    "tokyo-night",
+    "ansi-dark",
+]
 
 
 @dataclass(frozen=True)
@@ -137,7 +150,7 @@ class Settings:
             "engine", "Side calls", "Most of the engine's time that side calls may take beside a chat", 0.05, 0.9
         ),
     )
-    theme: str = field(default="hotslot-dark", metadata=_about("screen", "Theme", "Colours of the screen"))
+    theme: ThemeName = field(default="hotslot-dark", metadata=_about("screen", "Theme", "Colours of the screen"))
 
     def engine_options(self, model_path: Path) -> EngineOptions:
         """How the engine loads the model; a change of any of it needs a new start."""
@@ -212,7 +225,8 @@ class SettingField:
         if self.kind is float and type(value) is int:
             value = float(value)
         if type(value) is not self.kind or not self._is_in_range(value):
-            raise SettingsError(f"{self.info.label}: {self.expectation}, not {value!r}")
+            near = nearest_in_words(value, self.choices) if isinstance(value, str) else ""
+            raise SettingsError(f"{self.info.label}: {self.expectation}, not {value!r}{near}")
         return value
 
     def _is_in_range(self, value: Any) -> bool:
@@ -238,6 +252,12 @@ class SettingField:
         if low is not None and high is not None:
             return f"{noun} {'above' if self.info.is_open else 'from'} {_written(low)} to {_written(high)}"
         return noun if low is None else f"{noun}, {_written(low)} or more"
+
+
+def nearest_in_words(name: str, known: Sequence[str]) -> str:
+    """' (did you mean x?)' with the known name most like this one; empty where none is like it."""
+    near = difflib.get_close_matches(name, known, 1)
+    return f" (did you mean {near[0]}?)" if near else ""
 
 
 def _written(bound: float) -> str:

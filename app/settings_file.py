@@ -13,11 +13,11 @@ from typing import Any
 import tomli_w
 
 from app.errors import SettingsError
-from app.settings import SETTING_FIELDS, Settings
+from app.settings import SETTING_FIELDS, Settings, nearest_in_words
 
 
 class SettingsFile:
-    """The TOML file that keeps what differs from the defaults; settings of other versions stay in it."""
+    """The TOML file that keeps what differs from the defaults; names that are not known stay in it, and are told."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -33,18 +33,24 @@ class SettingsFile:
         except (UnicodeDecodeError, tomllib.TOMLDecodeError):
             return Settings(), f"The settings file was damaged; the defaults are used and {self._set_aside()}."
         settings, faults = _read_table(table)
-        if not faults:
-            return settings, None
-        notice = f"Settings: {'; '.join(faults)}. The default is used and {self._set_aside()}."
-        try:
-            self.save(settings)
-        except SettingsError:
-            notice += " The repaired file could not be written."
-        return settings, notice
+        notices = [self._unknown_names(table)] if _foreign_entries(table) else []
+        if faults:
+            notices.append(f"Settings: {'; '.join(faults)}. The default is used and {self._set_aside()}.")
+            try:
+                self._write(_foreign_entries(table) | _changed_entries(settings))
+            except SettingsError:
+                notices.append("The repaired file could not be written.")
+        return settings, " ".join(notices) or None
 
     def save(self, settings: Settings) -> None:
-        """Write atomically. Raises SettingsError."""
-        table = self._foreign_entries() | _changed_entries(settings)
+        """Write atomically; entries of the file that are not known stay. Raises SettingsError."""
+        try:
+            kept = _foreign_entries(tomllib.loads(self.path.read_bytes().decode("utf-8")))
+        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError):
+            kept = {}
+        self._write(kept | _changed_entries(settings))
+
+    def _write(self, table: dict[str, Any]) -> None:
         partial = self.path.with_name(f"{self.path.name}.{os.getpid()}.part")
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -67,13 +73,16 @@ class SettingsFile:
             return f"it could not be moved aside ({error.strerror})"
         return f"the old file is kept as {kept}"
 
-    def _foreign_entries(self) -> dict[str, Any]:
-        known = {setting.name for setting in SETTING_FIELDS}
-        try:
-            table = tomllib.loads(self.path.read_bytes().decode("utf-8"))
-        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError):
-            return {}
-        return {name: value for name, value in table.items() if name not in known}
+    def _unknown_names(self, table: dict[str, Any]) -> str:
+        """In one line, each with the known name that is nearest."""
+        known = [setting.name for setting in SETTING_FIELDS]
+        unknown = [f"{name!r}{nearest_in_words(name, known)}" for name in _foreign_entries(table)]
+        return f"Settings: {self.path} has {', '.join(unknown)}, which Hotslot does not know: kept there, not used."
+
+
+def _foreign_entries(table: dict[str, Any]) -> dict[str, Any]:
+    known = {setting.name for setting in SETTING_FIELDS}
+    return {name: value for name, value in table.items() if name not in known}
 
 
 def _changed_entries(settings: Settings) -> dict[str, Any]:

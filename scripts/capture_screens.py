@@ -19,7 +19,7 @@ from app.engine import ProgressCallback  # noqa: E402
 from app.environment import Environment  # noqa: E402
 from app.locations import Locations  # noqa: E402
 from app.messages import Message  # noqa: E402
-from app.settings import Settings  # noqa: E402
+from app.settings import Settings, ThemeName  # noqa: E402
 from app.store.conversations import Store  # noqa: E402
 from app.tui.app import HotslotApp  # noqa: E402
 from runtime.options import EngineOptions  # noqa: E402
@@ -96,7 +96,7 @@ def press(*keys: str) -> Act:
     return act
 
 
-SCREENS: dict[str, tuple[Act, str, tuple[int, int]]] = {
+SCREENS: dict[str, tuple[Act, ThemeName, tuple[int, int]]] = {
     "chat": (ask, "hotslot-dark", (110, 44)),
     "chat-light": (ask, "hotslot-light", (110, 44)),
     "queue": (queue_more, "hotslot-dark", (80, 24)),

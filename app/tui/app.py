@@ -85,7 +85,7 @@ class HotslotApp(App[None]):
                 loop.add_signal_handler(number, end, number)
 
     def _use_theme(self, name: str) -> None:
-        self.theme = name if name in THEME_NAMES else THEME_NAMES[0]
+        self.theme = name
 
     def on_model_controls_settings_changed(self, message: ModelControls.SettingsChanged) -> None:
         self._use_theme(message.settings.theme)

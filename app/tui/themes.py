@@ -1,6 +1,10 @@
 """The colours: two themes of our own, one dark and one light, beside a few of Textual's."""
 
+from typing import get_args
+
 from textual.theme import Theme
+
+from app.settings import ThemeName
 
 DARK = Theme(
     name="hotslot-dark",
@@ -69,16 +73,7 @@ LIGHT = Theme(
 )
 
 OWN_THEMES = (DARK, LIGHT)
-OTHER_THEMES = (
-    "nord",
-    "gruvbox",
-    "catppuccin-mocha",
-    "catppuccin-latte",
-    "solarized-light",
-    "tokyo-night",
-    "ansi-dark",
-)
-THEME_NAMES = tuple(theme.name for theme in OWN_THEMES) + OTHER_THEMES
+THEME_NAMES: tuple[ThemeName, ...] = get_args(ThemeName)
 
 FALLBACK_VARIABLES = {"code-background": "#000000 12%", "code-header-background": "#808080 18%"}
 """What Textual's own themes do not define."""

@@ -89,6 +89,15 @@ def test_damaged_settings_are_said_and_kept(own_home: Path, content: bytes) -> N
     assert ".corrupt-" not in run_hotslot("models", "list").err
 
 
+def test_unknown_setting_names_are_said_once(own_home: Path) -> None:
+    own_home.mkdir()
+    (own_home / "config.toml").write_text("temperatur = 0.5\n")
+    for arguments in (["doctor"], ["ask", "--model", "nowhere", "x"], ["chat", "--model", "nowhere"]):
+        err = run_hotslot(*arguments).err
+        assert err.count("'temperatur' (did you mean temperature?)") == 1
+    assert (own_home / "config.toml").read_text() == "temperatur = 0.5\n"
+
+
 def test_home_that_is_a_file_is_a_named_problem(own_home: Path) -> None:
     own_home.write_text("")
     ended = run_hotslot("doctor", "--json")

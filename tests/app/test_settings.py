@@ -54,7 +54,9 @@ def test_what_is_saved_is_loaded(file: SettingsFile) -> None:
 def test_settings_of_another_version_stay(file: SettingsFile) -> None:
     write(file, b'future = "x"\ntop_k = 3\n[table]\na = 1\n')
     settings, notice = file.load()
-    assert (settings.top_k, notice) == (3, None)
+    assert settings == Settings(top_k=3)
+    assert notice is not None
+    assert "'future', 'table', which Hotslot does not know: kept there, not used" in notice
     file.save(replace(settings, top_k=4))
     text = file.path.read_text()
     assert 'future = "x"' in text
@@ -100,6 +102,34 @@ def test_wrong_value_costs_only_itself(file: SettingsFile, content: bytes, named
     assert named in notice
     assert kept_aside(file) == [content]
     assert file.load() == (Settings(top_k=5), None)
+
+
+def test_unknown_names_are_told_with_the_nearest_known(file: SettingsFile) -> None:
+    content = b'temperatur = 0.5\n"a\\nb" = 1\n'
+    write(file, content)
+    settings, notice = file.load()
+    assert settings == Settings()
+    assert notice is not None
+    assert "'temperatur' (did you mean temperature?), 'a\\nb', which" in notice
+    assert "\n" not in notice
+    assert (file.path.read_bytes(), kept_aside(file)) == (content, [])
+
+
+def test_unknown_theme_is_told_with_the_nearest_known(file: SettingsFile) -> None:
+    write(file, b'theme = "hotslot-drak"\n')
+    settings, notice = file.load()
+    assert settings == Settings()
+    assert notice is not None
+    assert "not 'hotslot-drak' (did you mean hotslot-dark?)" in notice
+
+
+def test_a_repaired_file_keeps_unknown_names(file: SettingsFile) -> None:
+    write(file, b'futur = "x"\ntop_k = "many"\n')
+    _, notice = file.load()
+    assert notice is not None
+    assert "'futur'" in notice
+    assert "Top-k" in notice
+    assert file.path.read_text() == 'futur = "x"\n'
 
 
 def test_file_that_is_a_folder(file: SettingsFile) -> None:

@@ -8,12 +8,11 @@ from app.chat.session import ChatSession
 from app.errors import HotslotError, SettingsError
 from app.library import resolve_model
 from app.locations import Locations
-from app.settings import Settings
+from app.settings import Settings, ThemeName
 from app.settings_keeper import keep_changes, setting_named, with_setting
 from app.store.conversations import Store
 from app.tui.screens.chat_models import ModelShelfControls
 from app.tui.screens.settings import SettingsScreen
-from app.tui.themes import THEME_NAMES
 
 SWITCHES = {
     "toggle_thinking": ("auto", "on", "off"),
@@ -51,7 +50,7 @@ class ModelControls(ModelShelfControls):
         if words:
             self._change_by_words(words)
             return
-        screen = SettingsScreen(self.session.settings, THEME_NAMES, self.session.stats, self.session.loaded)
+        screen = SettingsScreen(self.session.settings, self.session.stats, self.session.loaded)
         self.app.push_screen(screen, self._settings_chosen)
 
     def _settings_chosen(self, settings: Settings | None) -> None:
@@ -110,7 +109,7 @@ class ModelControls(ModelShelfControls):
             return ""
         return f" It does not run: {stats.overlap_reason}."
 
-    def set_theme_name(self, name: str) -> None:
+    def set_theme_name(self, name: ThemeName) -> None:
         """Use and keep this theme."""
         self._change_settings(replace(self.session.settings, theme=name))
 

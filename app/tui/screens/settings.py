@@ -92,12 +92,9 @@ class SettingsScreen(ModalScreen[Settings | None]):
         Binding("ctrl+s", "save", "Save", priority=True),
     ]
 
-    def __init__(
-        self, settings: Settings, theme_names: tuple[str, ...], stats: EngineStats | None, loaded: Loaded | None
-    ) -> None:
+    def __init__(self, settings: Settings, stats: EngineStats | None, loaded: Loaded | None) -> None:
         super().__init__(classes="panel-screen")
         self._settings = settings
-        self._theme_names = theme_names
         self._stats = stats
         self._loaded = loaded
 
@@ -117,11 +114,8 @@ class SettingsScreen(ModalScreen[Settings | None]):
                 yield Button("Cancel", id="cancel", compact=True)
 
     def _row(self, field: SettingField) -> SettingRow:
-        choices = self._theme_names if field.name == "theme" else field.choices
         value = getattr(self._settings, field.name)
-        if choices and value not in choices:
-            value = choices[0]
-        return SettingRow(field, value, choices, self._note(field), self._placeholder(field))
+        return SettingRow(field, value, field.choices, self._note(field), self._placeholder(field))
 
     def _note(self, field: SettingField) -> str:
         stats = self._stats

@@ -8,7 +8,7 @@ from textual.widgets import Input, OptionList, Select, Static, Switch
 from app.actions import ACTIONS
 from app.locations import Locations
 from app.messages import Message
-from app.settings import SETTING_FIELDS, Settings
+from app.settings import SETTING_FIELDS, Settings, ThemeName
 from app.settings_file import SettingsFile
 from app.store.conversations import Store
 from app.tui.screens.conversations import ConversationsScreen
@@ -304,7 +304,7 @@ async def test_models_that_cannot_be_used_say_why(make_app: MakeApp, locations: 
     ],
 )
 async def test_every_screen_opens_at_every_size(
-    make_app: MakeApp, store: Store, size: tuple[int, int], theme: str, keys: tuple[str, ...]
+    make_app: MakeApp, store: Store, size: tuple[int, int], theme: ThemeName, keys: tuple[str, ...]
 ) -> None:
     store_chat(store, "Old", "One", "Two")
     app = make_app(
