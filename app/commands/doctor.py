@@ -87,13 +87,21 @@ def _examine_cuda(context: CommandContext, problems: list[str]) -> dict[str, Any
 
 def _examine_paths(context: CommandContext, problems: list[str]) -> dict[str, Any]:
     places = context.locations
+    is_store_told = False
     try:
         Store.open(places.database_file).close()
     except StoreError as error:
         problems.append(str(error))
+        is_store_told = True
     found = {"settings": places.config_file, "conversations": places.database_file, "log": places.log_file}
     found |= {"models": places.models_dir, "cache": places.cache_dir}
-    return {name: {"path": str(path), "is_writable": _is_writable(path)} for name, path in found.items()}
+    report = {name: {"path": str(path), "is_writable": _is_writable(path)} for name, path in found.items()}
+    problems += [
+        f"{name}: {at['path']} can't be written; make it writable or set HOTSLOT_HOME."
+        for name, at in report.items()
+        if not at["is_writable"] and not (name == "conversations" and is_store_told)
+    ]
+    return report
 
 
 def _is_writable(path: Path) -> bool:
