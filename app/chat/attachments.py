@@ -3,6 +3,7 @@
 import os
 import re
 import stat
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -60,6 +61,13 @@ def read_attachment(path: Path, *, may_be_pipe: bool = True) -> tuple[Attachment
     """
     name = clean_line(str(path))
     return read_document(_read(path, name, may_be_pipe), name, clean_line(path.name) or name)
+
+
+def told_twice(attachment: Attachment, others: Sequence[Attachment]) -> str | None:
+    """One line where the same document is among the others already: it is sent once."""
+    if not any((other.name, other.text) == (attachment.name, attachment.text) for other in others):
+        return None
+    return f"{attachment.name} is attached already; it is sent once."
 
 
 def read_stream(descriptor: int, name: str) -> tuple[Attachment, str | None]:

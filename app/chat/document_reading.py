@@ -10,10 +10,9 @@ from dataclasses import replace
 
 from app.chat.context_window import is_left_out
 from app.chat.events import DocumentPlanned
-from app.documents.blocks import blocks_of, marked
 from app.documents.passages import Passage, merged
 from app.documents.reading_plan import ReadingChoice, ReadingPlan, reading_plan, wants_all
-from app.documents.rendering import shown_text
+from app.documents.rendering import fenced
 from app.errors import ReadingError
 from app.messages import Attachment, Message, Reading
 
@@ -50,15 +49,15 @@ class DocumentCounter:
         return len(document.text) > self._most_chars
 
     async def whole(self, document: Attachment) -> int:
-        """Of the whole of it."""
-        text = await asyncio.to_thread(lambda: marked(document, blocks_of(document)))
+        """What the whole of it adds to a prompt."""
+        text = await asyncio.to_thread(fenced, replace(document, reading=None))
         if len(text) <= self._most_chars:
             return await self.text(text)
         return await self.text(text[:_SAMPLE_CHARS]) * len(text) // _SAMPLE_CHARS
 
     async def text(self, text: str) -> int:
-        """Of a text in a prompt, without the prompt."""
-        drafts = (Message("", None, "user", content) for content in (text, "."))
+        """What a text before the question adds to a prompt."""
+        drafts = (Message("", None, "user", content) for content in (f"{text}\n\n.", "."))
         with_text, without = [await self._count((draft,)) for draft in drafts]
         return with_text - without
 
@@ -132,7 +131,7 @@ class DocumentReader:
             plan = await asyncio.to_thread(reading_plan, document, question, planned_room, num_tokens, choice, shown)
             if plan.mode != "passages":
                 return plan
-            cost = await self._counter.text(shown_text(_with_passages(document, plan))) if plan.passages else 0
+            cost = await self._counter.text(fenced(_with_passages(document, plan))) if plan.passages else 0
             if cost <= max(room_tokens, 0):
                 return replace(plan, num_tokens=cost)
             planned_room = int(planned_room * 0.7 * room_tokens / cost)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from app.call_text import call_text
-from app.chat.attachments import decode_text, read_attachment, read_pipe, read_stream
+from app.chat.attachments import decode_text, read_attachment, read_pipe, read_stream, told_twice
 from app.chat.events import (
     AnswerTextStreamed,
     DocumentPlanned,
@@ -83,7 +83,7 @@ def run(context: CommandContext, arguments: argparse.Namespace) -> int:
     console = context.console
     if [*arguments.file, arguments.prompt].count("-") > 1:
         raise UsageError("stdin can be read once only; give one of --file - and the prompt -.")
-    attachments = list(_read_files(arguments.file, console))
+    attachments = _read_files(arguments.file, console)
     prompt = _read_prompt(arguments.prompt, bool(attachments), console)
     if not prompt.strip() and not attachments:
         raise UsageError("The prompt is empty; write a question, or - to read it from stdin.")
@@ -94,13 +94,17 @@ def run(context: CommandContext, arguments: argparse.Namespace) -> int:
     return asyncio.run(_ask(context, model_path, question, toolbox, trace_path, arguments.json))
 
 
-def _read_files(names: list[str], console: Console) -> Iterator[Attachment]:
+def _read_files(names: list[str], console: Console) -> list[Attachment]:
+    attachments: list[Attachment] = []
     for name in names:
         with said_while_reading(console, "stdin" if name == "-" else name):
             attachment, notice = _read_stdin() if name == "-" else read_attachment(Path(name))
-        if notice:
-            console.notice(notice)
-        yield attachment
+        twice = told_twice(attachment, attachments)
+        if twice is None:
+            attachments.append(attachment)
+        for line in filter(None, (notice, twice)):
+            console.notice(line)
+    return attachments
 
 
 def _read_stdin() -> tuple[Attachment, str | None]:

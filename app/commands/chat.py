@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from app.chat.attachments import read_attachment
+from app.chat.attachments import read_attachment, told_twice
 from app.chat.session import ChatSession
 from app.commands.context import CommandContext
 from app.commands.options import add_chat_options, add_engine_options, add_model_option
@@ -74,11 +74,13 @@ async def _chat(context: CommandContext, arguments: argparse.Namespace, store: S
 
 
 def _read_files(context: CommandContext, names: list[str]) -> list[Attachment]:
-    attachments = []
+    attachments: list[Attachment] = []
     for name in names:
         with said_while_reading(context.console, name):
             attachment, notice = read_attachment(Path(name))
-        if notice:
-            context.console.notice(notice)
-        attachments.append(attachment)
+        twice = told_twice(attachment, attachments)
+        if twice is None:
+            attachments.append(attachment)
+        for line in filter(None, (notice, twice)):
+            context.console.notice(line)
     return attachments

@@ -1,7 +1,7 @@
 """Slash commands of the message and its answer: attach, detach, answer again, stop, take back, and the help."""
 
 from app.actions import ACTIONS, Action, line_actions
-from app.chat.attachments import path_of, read_attachment
+from app.chat.attachments import path_of, read_attachment, told_twice
 from app.figures import explain
 from app.lines.line_base import LineCommands
 from app.threads import in_thread
@@ -17,6 +17,9 @@ class MessageCommands(LineCommands):
         attachment, notice = await in_thread(lambda _: read_attachment(path_of(written), may_be_pipe=False))
         if notice:
             self.console.notice(notice)
+        if twice := told_twice(attachment, self.state.attachments):
+            self.console.notice(twice)
+            return
         self.state.attachments.append(attachment)
         self.console.remark(
             f"Attached: {attachment.name}, {len(attachment.text)} characters; goes with the next message."

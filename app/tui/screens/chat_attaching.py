@@ -6,7 +6,7 @@ from typing import get_args
 
 from textual import on
 
-from app.chat.attachments import path_of, read_attachment
+from app.chat.attachments import path_of, read_attachment, told_twice
 from app.chat.cited import cited_numbered, cited_passages, document_and_line
 from app.documents.citations import CitedPassage
 from app.documents.reading_plan import ReadingChoice
@@ -61,6 +61,9 @@ class AttachControls(ChatBase):
             self._reading_file = None
         if notice:
             self.say(notice)
+        if twice := told_twice(attachment, self.attachments.files):
+            self.say(twice)
+            return
         self.attachments.add(attachment)
         self.run_worker(self._count(attachment), group="count")
         self.plan_reading()

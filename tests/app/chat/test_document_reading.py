@@ -62,7 +62,7 @@ async def test_what_fits_is_whole_and_said_before_the_prompt(store: Store) -> No
     assert kinds.index(UserMessageStored) < kinds.index(DocumentPlanned) < kinds.index(PromptStarted)
     assert planned(events) == [("notes.txt", "whole")]
     plan = next(event for event in events if isinstance(event, DocumentPlanned))
-    assert plan.line == "notes.txt: read whole, 7 tokens, 0% of the context (it fits)."
+    assert plan.line == "notes.txt: read whole, 12 tokens, 1% of the context (it fits)."
     assert engine.requests[0].messages[-1].content == (
         "File notes.txt:\n```\n[line 1] One line.\n[line 2] Another line.\n```\n\n"
         "Where you use a document, quote it and add the mark of the place, such as [line 12].\n\nWhat is it?"

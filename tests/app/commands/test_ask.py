@@ -191,6 +191,13 @@ def test_settings_file_holds_for_the_command_line_too(run_ask: Any, own_home: Pa
     assert (engine.requests[0].sampling.seed, engine.starts[0].policy) == (6, "lru")
 
 
+def test_a_file_given_twice_is_sent_once(run_ask: Any, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("alpha")
+    _, _, err, engine = run_ask(ANSWER, *["--file", str(tmp_path / "a.txt")] * 2, "go")
+    assert engine.requests[0].messages[0].content == "File a.txt:\n```\nalpha\n```\n\ngo"
+    assert err.count("a.txt is attached already; it is sent once.") == 1
+
+
 def test_files_go_before_the_prompt(run_ask: Any, tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("alpha")
     (tmp_path / "b.txt").write_bytes("Grüße".encode("latin-1"))
@@ -205,7 +212,7 @@ def test_files_go_before_the_prompt(run_ask: Any, tmp_path: Path) -> None:
 def test_documents_are_planned_on_stderr(run_ask: Any, tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("first line\nsecond line\n")
     _, out, err, _ = run_ask(ANSWER, "--file", str(tmp_path / "a.txt"), "--reading", "whole", "go")
-    assert "a.txt: read whole, 7 tokens, 0% of the context (as chosen)." in err
+    assert "a.txt: read whole, 12 tokens, 0% of the context (as chosen)." in err
     assert out == "It is blue.\n"
 
 

@@ -93,9 +93,12 @@ async def test_undo_reaches_what_an_earlier_run_deleted(run_lines: RunLines, sto
 
 async def test_files_go_with_the_next_message_only(run_lines: RunLines, tmp_path: Path) -> None:
     (tmp_path / "a b.txt").write_text("inside")
-    said = await run_lines(f"/attach '{tmp_path}/a b.txt'", f"/attach {tmp_path}/a b.txt", "/detach", "read", "again")
+    (tmp_path / "c.txt").write_text("other")
+    attached = [f"/attach '{tmp_path}/a b.txt'", f"/attach {tmp_path}/a b.txt", f"/attach {tmp_path}/c.txt"]
+    said = await run_lines(*attached, "/detach", "read", "again")
+    assert said.err.count("a b.txt is attached already; it is sent once.") == 1
     first, second = (request.messages[-1].content for request in said.engine.requests)
-    assert first.count("inside") == 1
+    assert (first.count("inside"), first.count("other")) == (1, 0)
     assert second == "again"
 
 

@@ -43,6 +43,10 @@ async def test_a_file_waits_above_the_prompt_and_goes_with_the_message(
         assert names(app) == ["my notes.txt"]
         # The file's name line, two fences and four words.
         await until_shown(pilot, "⊕ my notes.txt 24 B · 9 tokens")
+        await until_shown(pilot, "read whole, 9 tokens")
+        await say(pilot, f"/attach '{tmp_path}/my notes.txt'")
+        assert names(app) == ["my notes.txt"]
+        await until_shown(pilot, "my notes.txt is attached already; it is sent once.")
         await say(pilot, "What does it say?")
         assert names(app) == []
         assert "⊕ my notes.txt" in screen_text(app)
