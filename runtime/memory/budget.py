@@ -56,6 +56,8 @@ CPU_MARGIN_SHARE = 50
 """Of `--vram` on a CPU, one part in this many is left free."""
 RAM_MARGIN_BYTES = 512 * MIB
 """Main memory left to the rest of the system."""
+_RAM_STEP_BYTES = 16 * MIB
+"""The --ram that is advised is a multiple: the next process is not of the very same size."""
 RINGS_CACHED = 2
 """Of a mapped store, the host cache holds at least the records of the group that is computed and of the next."""
 CUDA_PROCESS_BASE_BYTES = 1440 * MIB
@@ -275,8 +277,7 @@ class _Planner:
         if needed_ram > self._ram_bytes:
             return (
                 f"{name} needs {format_size(needed_ram + RAM_MARGIN_BYTES)} of main memory, even with its experts on "
-                f"the disk, but only {format_size(self._machine.ram_available_bytes)} are free; close other programs "
-                "or choose a smaller model."
+                f"the disk, but {self._more_ram(needed_ram + RAM_MARGIN_BYTES)}."
             )
         wanted_slots = max(num_slots, fewest)
         if wanted_slots * self._record_bytes <= self._room(sizes):
@@ -287,6 +288,14 @@ class _Planner:
             f"{format_size(self._limit_for(needed))}, but {self._limit_name()} is "
             f"{format_size(sizes.device_bytes + self._room(sizes))}; {self._nearest(context_tokens, sizes, needed)}."
         )
+
+    def _more_ram(self, needed_bytes: int) -> str:
+        """What there is and what to do: raise --ram where it is the limit, else free memory."""
+        available_bytes = self._machine.ram_available_bytes
+        if self._options.ram_bytes is not None and self._options.ram_bytes <= available_bytes:
+            enough = -(-needed_bytes // _RAM_STEP_BYTES) * _RAM_STEP_BYTES
+            return f"--ram is {format_size(self._options.ram_bytes)}; set --ram {enough // MIB}MiB or more"
+        return f"only {format_size(available_bytes)} are free; close other programs or choose a smaller model"
 
     def _nearest(self, context_tokens: int, sizes: _Sizes, needed_bytes: int) -> str:
         """What would fit: fewer slots, a shorter context, a larger limit."""

@@ -141,6 +141,22 @@ def test_flagship_refusals_name_what_fits(flagship: ModelSpec) -> None:
     assert "even with its experts on the disk" in little_ram.reason
 
 
+@pytest.mark.parametrize("machine", [LAPTOP, DESKTOP])
+def test_too_small_a_ram_limit_names_the_smallest_that_works(small: ModelSpec, machine: Machine) -> None:
+    def plan_with(ram_bytes: int) -> BudgetPlan:
+        limited = replace(machine, ram_total_bytes=ram_bytes, ram_available_bytes=ram_bytes)
+        return plan(small, limited, replace(OPTIONS, ram_bytes=ram_bytes))
+
+    reason = plan_with(MIB).reason
+    assert "--ram is 1.0 MiB" in reason
+    assert "close other programs" not in reason
+    number = int(re.search(r"set --ram (\d+)MiB or more", reason)[1])  # type: ignore[index]
+    assert plan_with(number * MIB).fits
+    assert not plan_with((number - 16) * MIB).fits
+    held_by_others = plan(small, replace(machine, ram_available_bytes=MIB), replace(OPTIONS, ram_bytes=2 * MIB))
+    assert "close other programs" in held_by_others.reason
+
+
 def test_flagship_maps_the_table_where_memory_is_short(flagship: ModelSpec) -> None:
     budget = plan(flagship, replace(DESKTOP, ram_available_bytes=90 * 10**9), OPTIONS)
     assert budget.fits
