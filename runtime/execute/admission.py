@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from runtime.errors import RequestError
+from runtime.errors import RequestError, prompt_too_long
 from runtime.execute.answer import Answer
 from runtime.execute.harvest import Harvest
 from runtime.execute.scoring import LogitsFile, Scoring
@@ -41,7 +41,8 @@ class Admission:
     def answer(self, request: Generate, now_s: float) -> Answer:
         """Work for a chat request.
 
-        Raises RequestError: no messages, no template, an empty or foreign prompt, or one too long (with both numbers).
+        Raises RequestError: no messages, no template, an empty or foreign prompt, or one too long (with both numbers);
+        one that can't ever fit is refused before it is encoded.
         """
         tokenizer, template = self._chat_parts()
         prompt = self._render(request)
@@ -52,10 +53,7 @@ class Admission:
             )
         self._refuse_foreign_prompt(prompt.ids)
         if num_prompt >= self._context_tokens:
-            raise RequestError(
-                f"The prompt has {num_prompt} tokens, but the context holds {self._context_tokens} with the answer; "
-                "shorten it, start a new chat, or load the model with a larger context."
-            )
+            raise prompt_too_long(num_prompt, self._context_tokens)
         room = self._context_tokens - num_prompt
         sampling: SamplingOptions = request.sampling
         harvest = Harvest(
@@ -138,7 +136,13 @@ class Admission:
             return template.encode_opening(request.messages, request.tools, request.thinking, switches=request.switches)
         if not request.messages:
             raise RequestError("There is no message to answer; write one first.")
-        return template.encode(request.messages, request.tools, request.thinking, switches=request.switches)
+        return template.encode(
+            request.messages,
+            request.tools,
+            request.thinking,
+            switches=request.switches,
+            context_tokens=self._context_tokens if isinstance(request, Generate) else None,
+        )
 
 
 def _save_points(prompt: RenderedPrompt) -> frozenset[int]:

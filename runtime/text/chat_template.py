@@ -14,7 +14,7 @@ from typing import Any
 
 import jinja2
 
-from runtime.errors import CheckpointError, RequestError
+from runtime.errors import CheckpointError, RequestError, prompt_too_long
 from runtime.protocol import ChatMessage, TemplateSwitches, ToolSchema
 from runtime.text.output_parser import OPEN_THINK
 from runtime.text.spans import Span, SpellingGuard
@@ -83,13 +83,21 @@ class ChatTemplate:
         *,
         switches: TemplateSwitches = _NO_SWITCHES,
         add_generation_prompt: bool = True,
+        context_tokens: int | None = None,
     ) -> RenderedPrompt:
-        """The prompt's ids. Raises RequestError, in one line, when the template refuses the messages."""
+        """The prompt's ids. Raises RequestError, in one line, when the template refuses the messages.
+
+        With `context_tokens`, a prompt that can't be shorter than that is not encoded, which would take long: raises
+        RequestError with both numbers.
+        """
         spans = self._render(messages, tools, thinking, add_generation_prompt, switches)
         reuses = self._reuses(spans, messages, add_generation_prompt)
         num_prompt = self._num_prompt_spans(spans, thinking) if add_generation_prompt else 0
         history, prompt = spans[: len(spans) - num_prompt], spans[len(spans) - num_prompt :]
-        history_ids, prompt_ids = self._encode_parts(_parts(history, reuses), prompt)
+        parts = _parts(history, reuses)
+        if context_tokens is not None:
+            self._refuse_hopeless([*parts, *prompt], context_tokens)
+        history_ids, prompt_ids = self._encode_parts(parts, prompt)
         num_reused = sum(len(reuse.ids) for reuse in reuses)
         return RenderedPrompt(history_ids + prompt_ids, _ends_in_open_think(spans), len(history_ids), num_reused)
 
@@ -186,6 +194,18 @@ class ChatTemplate:
             return (self._tokenizer.special_ids[part.text],) if part.is_special else ids_of_text[part.text]
 
         return [tuple(token_id for part in group for token_id in ids_of(part)) for group in groups]
+
+    def _refuse_hopeless(self, parts: Sequence[Span | Reuse], context_tokens: int) -> None:
+        if sum(len(part.ids) if isinstance(part, Reuse) else len(part.text) for part in parts) < context_tokens:
+            return  # Far below the bound: an ordinary prompt is not normalized twice.
+        least = sum(self._least_tokens(part) for part in parts)
+        if least >= context_tokens:
+            raise prompt_too_long(least, context_tokens, is_least=True)
+
+    def _least_tokens(self, part: Span | Reuse) -> int:
+        if isinstance(part, Reuse):
+            return len(part.ids)
+        return 1 if part.is_special else self._tokenizer.least_tokens(part.text)
 
     def _encode_texts(self, texts: Sequence[str]) -> dict[str, tuple[int, ...]]:
         # Another thread may count a prompt meanwhile and leave its own texts: each goes on with what it saw.

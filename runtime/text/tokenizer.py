@@ -27,6 +27,7 @@ class Tokenizer:
         self._special_names = {token_id: name for name, token_id in self.special_ids.items()}
         self._bpe = _without_special_tokens(document, source)
         self._token_bytes = _byte_table(self._bpe.get_vocab(with_added_tokens=False), source)
+        self._longest_bytes = max(1, *map(len, self._token_bytes.values()))
         self._token_bytes |= {token_id: name.encode() for token_id, name in self._special_names.items()}
         self.vocab_size = max(self._token_bytes, default=-1) + 1
 
@@ -57,6 +58,16 @@ class Tokenizer:
         """`encode_text` of each, faster together."""
         whole = [_without_surrogates(text) for text in texts]
         return [encoding.ids for encoding in self._bpe.encode_batch_fast(whole, add_special_tokens=False)]
+
+    def least_tokens(self, text: str) -> int:
+        """A lower bound of the length of `encode_text`, at once: no token has more bytes than the longest.
+
+        The bytes are those of the normalized text, which may be fewer.
+        """
+        normalizer = self._bpe.normalizer
+        whole = _without_surrogates(text)
+        whole = whole if normalizer is None else normalizer.normalize_str(whole)
+        return -(-len(whole.encode()) // self._longest_bytes)
 
     def decode(self, ids: Iterable[int], keep_special: bool = False) -> str:
         """Text of ids, special tokens as their spelling or left out; broken UTF-8 becomes U+FFFD."""

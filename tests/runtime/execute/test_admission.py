@@ -22,6 +22,17 @@ def admission_of(folder: Path, source: str, vocab_size: int | None = None) -> Ad
     return Admission(tokenizer, template, frozenset(), 100, vocab_size or tokenizer.vocab_size)
 
 
+def test_a_prompt_that_can_not_fit_is_refused_before_it_is_encoded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    admission = admission_of(tmp_path, PLAIN)
+    with pytest.raises(RequestError, match=r"The prompt has 300 tokens, but the context holds 100 with"):
+        admission.answer(Generate("exact", (ChatMessage("user", "1 " * 150),), SamplingOptions()), 0.0)
+    monkeypatch.setattr(Tokenizer, "encode_texts", lambda *_: pytest.fail("it was encoded"))
+    with pytest.raises(RequestError, match=r"The prompt has at least \d{5} tokens, but the context holds 100 with"):
+        admission.answer(Generate("hopeless", (ChatMessage("user", "a word " * 50_000),), SamplingOptions()), 0.0)
+
+
 @pytest.mark.parametrize("source", ["", "{# nothing #}", "{{ mesages }}"])
 def test_a_template_that_renders_nothing_is_refused(tmp_path: Path, source: str) -> None:
     with pytest.raises(RequestError, match="empty prompt"):

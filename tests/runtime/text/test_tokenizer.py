@@ -32,6 +32,21 @@ def test_text_never_becomes_a_special_token_and_comes_back(tokenizer: Tokenizer,
 
 
 @settings(deadline=None)
+@given(NASTY | st.text() | st.text("K\u212a\u1fbe\u0308\u0301\u1100\u1161\u11a8 a"))
+def test_no_text_has_fewer_tokens_than_the_bound(tokenizer: Tokenizer, text: str) -> None:
+    assert tokenizer.least_tokens(text) <= len(tokenizer.encode_text(text))
+
+
+def test_the_bound_is_met_by_the_longest_token(tokenizer: Tokenizer) -> None:
+    plain = [
+        tokenizer.token_bytes(number) for number in range(tokenizer.vocab_size) if not tokenizer.special_name(number)
+    ]
+    longest = max(plain, key=len).decode()
+    assert tokenizer.least_tokens(longest) == 1
+    assert tokenizer.least_tokens(longest + "a") == 2
+
+
+@settings(deadline=None)
 @given(st.text())
 def test_text_without_specials_has_the_ids_of_the_reference(tokenizer: Tokenizer, text: str) -> None:
     assume(not any(special in text for special in (*SPECIALS, *MARKUP)))
