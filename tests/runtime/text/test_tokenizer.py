@@ -44,6 +44,8 @@ def test_the_bound_is_met_by_the_longest_token(tokenizer: Tokenizer) -> None:
     longest = max(plain, key=len).decode()
     assert tokenizer.least_tokens(longest) == 1
     assert tokenizer.least_tokens(longest + "a") == 2
+    # Three bytes that are normalized to one.
+    assert tokenizer.least_tokens("\u212a" * 1000) == tokenizer.least_tokens("K" * 1000)
 
 
 @settings(deadline=None)
