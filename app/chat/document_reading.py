@@ -26,7 +26,7 @@ ANSWER_TOKENS = 1024
 """Left for the answer, or a quarter of a small context."""
 _MOST_CHARS_PER_TOKEN = 16
 """No document has more on average: a longer one can't fit, and is counted by a sample."""
-_SAMPLE_CHARS = 60_000
+_SAMPLE_CHARS = 50_000
 
 
 def without_readings(attachments: Sequence[Attachment]) -> tuple[Attachment, ...]:
@@ -40,8 +40,9 @@ def without_readings(attachments: Sequence[Attachment]) -> tuple[Attachment, ...
 class DocumentCounter:
     """Tokens of documents. Counting 16 MiB takes the engine 20 s and a GiB: what can't fit is counted by a sample."""
 
-    def __init__(self, count: CountTokens, context_tokens: int) -> None:
+    def __init__(self, count: CountTokens, context_tokens: int, earlier: Sequence[Message] = ()) -> None:
         self._count = count
+        self._earlier = tuple(earlier)
         self._most_chars = _MOST_CHARS_PER_TOKEN * context_tokens
 
     def is_sampled(self, document: Attachment) -> bool:
@@ -50,16 +51,17 @@ class DocumentCounter:
 
     async def whole(self, document: Attachment) -> int:
         """What the whole of it adds to a prompt."""
-        text = await asyncio.to_thread(fenced, replace(document, reading=None))
-        if len(text) <= self._most_chars:
-            return await self.text(text)
-        return await self.text(text[:_SAMPLE_CHARS]) * len(text) // _SAMPLE_CHARS
+        document = replace(document, reading=None)
+        if len(await asyncio.to_thread(fenced, document)) <= self._most_chars:
+            return await self.shown(document)
+        sample = replace(document, text=document.text[:_SAMPLE_CHARS])
+        return await self.shown(sample) * len(document.text) // len(sample.text)
 
-    async def text(self, text: str) -> int:
-        """What a text before the question adds to a prompt."""
-        drafts = (Message("", None, "user", content) for content in (f"{text}\n\n.", "."))
-        with_text, without = [await self._count((draft,)) for draft in drafts]
-        return with_text - without
+    async def shown(self, document: Attachment) -> int:
+        """What it adds to a prompt after the earlier messages: its name, its fences and the word on citing, too."""
+        drafts = (Message("", None, "user", "?", attachments=files) for files in ((document,), ()))
+        with_document, without = [await self._count((*self._earlier, draft)) for draft in drafts]
+        return with_document - without
 
 
 class DocumentReader:
@@ -77,7 +79,7 @@ class DocumentReader:
         self._earlier = tuple(message for message in branch[:-1] if not is_left_out(message))
         self._message = branch[-1]
         self._count = count
-        self._counter = DocumentCounter(count, context_tokens)
+        self._counter = DocumentCounter(count, context_tokens, self._earlier)
         self._context_tokens = context_tokens
         self._answer_tokens = min(answer_tokens or ANSWER_TOKENS, context_tokens // 4)
         self._choice = choice
@@ -131,7 +133,7 @@ class DocumentReader:
             plan = await asyncio.to_thread(reading_plan, document, question, planned_room, num_tokens, choice, shown)
             if plan.mode != "passages":
                 return plan
-            cost = await self._counter.text(fenced(_with_passages(document, plan))) if plan.passages else 0
+            cost = await self._counter.shown(_with_passages(document, plan)) if plan.passages else 0
             if cost <= max(room_tokens, 0):
                 return replace(plan, num_tokens=cost)
             planned_room = int(planned_room * 0.7 * room_tokens / cost)

@@ -239,7 +239,7 @@ class ChatSession(OpenChat):
         """
         if self.loaded is None:
             return None
-        counter = DocumentCounter(self._count, self.loaded.context_limit_tokens)
+        counter = DocumentCounter(self._count, self.loaded.context_limit_tokens, self.messages)
         sampled = [document for document in attachments if counter.is_sampled(document)]
         counted = tuple(document for document in attachments if not counter.is_sampled(document))
         draft = Message("", None, "user", clean(text), attachments=counted)

@@ -62,7 +62,7 @@ async def test_what_fits_is_whole_and_said_before_the_prompt(store: Store) -> No
     assert kinds.index(UserMessageStored) < kinds.index(DocumentPlanned) < kinds.index(PromptStarted)
     assert planned(events) == [("notes.txt", "whole")]
     plan = next(event for event in events if isinstance(event, DocumentPlanned))
-    assert plan.line == "notes.txt: read whole, 12 tokens, 1% of the context (it fits)."
+    assert plan.line == "notes.txt: read whole, 30 tokens, 2% of the context (it fits)."
     assert engine.requests[0].messages[-1].content == (
         "File notes.txt:\n```\n[line 1] One line.\n[line 2] Another line.\n```\n\n"
         "Where you use a document, quote it and add the mark of the place, such as [line 12].\n\nWhat is it?"
@@ -207,6 +207,17 @@ async def test_the_plan_is_seen_before_sending(store: Store) -> None:
     assert 0 < large.context_share < 1
     assert len(engine.requests) == 1
     assert len(session.messages) == 2
+
+
+async def test_the_plan_counts_what_the_document_adds_to_the_prompt(store: Store) -> None:
+    session, _ = session_of(store)
+    await say(session, "hi")
+    for document in (SMALL, Attachment("one.txt", "One line."), Attachment("a.py", "def f():\n    return 1\n", "code")):
+        [plan] = await session.plan_reading("?", [document])
+        with_document, without = await session.count_tokens("?", [document]), await session.count_tokens("?")
+        assert with_document is not None
+        assert without is not None
+        assert plan.num_tokens == plan.document_tokens == with_document - without
 
 
 async def test_a_document_far_too_long_is_counted_by_a_sample(store: Store) -> None:

@@ -212,7 +212,7 @@ def test_files_go_before_the_prompt(run_ask: Any, tmp_path: Path) -> None:
 def test_documents_are_planned_on_stderr(run_ask: Any, tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("first line\nsecond line\n")
     _, out, err, _ = run_ask(ANSWER, "--file", str(tmp_path / "a.txt"), "--reading", "whole", "go")
-    assert "a.txt: read whole, 12 tokens, 0% of the context (as chosen)." in err
+    assert "a.txt: read whole, 30 tokens, 0% of the context (as chosen)." in err
     assert out == "It is blue.\n"
 
 
