@@ -44,6 +44,10 @@ class RenderedPrompt:
     """How many ids are ones the model generated earlier."""
 
 
+_SOON_ENCODED_CHARS = 2**18
+"""Encoding so many takes less than a second."""
+
+
 class ChatTemplate:
     """One checkpoint's template. `source_name` is the file it came from."""
 
@@ -87,7 +91,7 @@ class ChatTemplate:
     ) -> RenderedPrompt:
         """The prompt's ids. Raises RequestError, in one line, when the template refuses the messages.
 
-        With `context_tokens`, a prompt that can't be shorter than that is not encoded, which would take long: raises
+        With `context_tokens`, a long prompt that can't have fewer is not encoded, which may take half a minute: raises
         RequestError with both numbers.
         """
         spans = self._render(messages, tools, thinking, add_generation_prompt, switches)
@@ -196,8 +200,8 @@ class ChatTemplate:
         return [tuple(token_id for part in group for token_id in ids_of(part)) for group in groups]
 
     def _refuse_hopeless(self, parts: Sequence[Span | Reuse], context_tokens: int) -> None:
-        if sum(len(part.ids) if isinstance(part, Reuse) else len(part.text) for part in parts) < context_tokens:
-            return  # Far below the bound: an ordinary prompt is not normalized twice.
+        if sum(len(part.text) for part in parts if isinstance(part, Span)) < _SOON_ENCODED_CHARS:
+            return  # Its exact number is known as soon.
         least = sum(self._least_tokens(part) for part in parts)
         if least >= context_tokens:
             raise prompt_too_long(least, context_tokens, is_least=True)
