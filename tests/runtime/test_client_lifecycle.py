@@ -37,6 +37,14 @@ def wait_until_gone(process_id: int, seconds: float) -> bool:
     return False
 
 
+def environment_of(process_id: int, seconds: float) -> dict[str, str]:
+    """What a process was started with; for a moment of its start the system shows nothing."""
+    deadline = time.monotonic() + seconds
+    while not (variables := psutil.Process(process_id).environ()) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return variables
+
+
 def test_a_load_that_fails_raises_its_error_and_ends_the_process(client: EngineClient) -> None:
     client.start()
     with pytest.raises(CheckpointError, match="no-such-model"):
@@ -56,7 +64,7 @@ def test_engine_process_knows_no_secret(client: EngineClient, monkeypatch: pytes
     monkeypatch.setenv("TOKENIZERS_PARALLELISM", "false")
     client.start()
     assert client.process_id is not None
-    variables = psutil.Process(client.process_id).environ()
+    variables = environment_of(client.process_id, 2)
     assert "5ecret" not in variables.values()
     assert variables["TOKENIZERS_PARALLELISM"] == "false"
 
