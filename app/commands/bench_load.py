@@ -2,14 +2,16 @@
 
 import argparse
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from app.commands.context import CommandContext
-from app.commands.load_figures import LoadFigures, measure
 from app.commands.options import add_memory_options, add_model_option
 from app.console import Console, format_bytes
 from app.errors import BenchError
 from runtime.errors import EngineError
+
+if TYPE_CHECKING:
+    from app.commands.load_figures import LoadFigures
 
 
 def add_parser(benches: Any) -> None:
@@ -24,6 +26,9 @@ def add_parser(benches: Any) -> None:
 
 
 def run(context: CommandContext, arguments: argparse.Namespace) -> int:
+    # Here, not above: no other command should wait for what it imports.
+    from app.commands.load_figures import measure
+
     context.tell_settings_notice()
     if arguments.rounds < 1:
         raise BenchError(f"--rounds {arguments.rounds} measures nothing; use 1 or more.")
@@ -39,7 +44,7 @@ def run(context: CommandContext, arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _print(console: Console, figures: LoadFigures) -> None:
+def _print(console: Console, figures: "LoadFigures") -> None:
     rows = [(phase, f"{seconds:.2f} s") for phase, seconds in figures.seconds.items()]
     rows += [
         ("weights", format_bytes(figures.weights_bytes)),
