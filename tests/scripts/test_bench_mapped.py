@@ -65,15 +65,3 @@ def test_a_checkpoint_larger_than_the_memory_it_may_have(tmp_path: Path) -> None
     # On the clock, against the same tokens from memory and the disk's own rate, each measured just before the next.
     assert figures["is_within_bound"], figures
     assert figures["cpu_ms_per_token"] <= 1.3 * figures["cpu_ms_per_token_all_in_memory"], figures
-
-
-def test_loading_is_measured_by_phase(tmp_path: Path) -> None:
-    make_checkpoint("qwen3_moe", "modelopt", tmp_path / "model", num_layers=40)
-    if not counts_disk_reads(tmp_path):
-        pytest.skip("the kernel counts no disk reads on this file system")
-    figures = bench("bench_load.py", tmp_path / "model", "--rounds", "1")
-    assert list(figures["seconds"]) == ["opening", "dense", "experts", "slots", "warmup", "whole"]
-    assert figures["disk_bytes"] >= figures["weights_bytes"]
-    assert figures["is_verified"]
-    assert figures["disk_rate"] > 0
-    assert figures["ratios"] == [pytest.approx(figures["read_rate"] / figures["disk_rate"])]

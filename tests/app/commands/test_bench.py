@@ -14,6 +14,7 @@ from app.commands import bench
 from app.locations import DEMO_MODEL, asset_path
 from runtime.experts.replay import REPLAY_POLICIES
 from runtime.experts.trace import TraceFacts
+from scripts.make_checkpoint import make_checkpoint
 from tests.support.command_line import REPO, run_hotslot
 from tests.support.disk_reads import counts_disk_reads
 from tests.support.random_traces import record
@@ -228,3 +229,18 @@ def test_the_bench_of_loading_prints_both_rates_and_their_ratio(
     figures = {line.split("  ")[0].strip(): line.split("  ")[-1].strip() for line in lines}
     read_rate, disk_rate = (float(figures[name].split()[0]) for name in ("read while loading", "the disk alone"))
     assert float(figures["ratio"]) == pytest.approx(read_rate / disk_rate, abs=0.1)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux alone counts what is read from a disk")
+def test_loading_is_measured_by_phase(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    make_checkpoint("qwen3_moe", "modelopt", tmp_path / "model", num_layers=40)
+    if not counts_disk_reads(tmp_path):
+        pytest.skip("the kernel counts no disk reads on this file system")
+    model = str(tmp_path / "model")
+    assert main(["bench", "load", "--model", model, "--rounds", "1", "--context", "256", "--json"]) == 0
+    figures = json.loads(capsys.readouterr().out)
+    assert list(figures["seconds"]) == ["opening", "dense", "experts", "slots", "warmup", "whole"]
+    assert figures["disk_bytes"] >= figures["weights_bytes"]
+    assert figures["is_verified"]
+    assert figures["disk_rate"] > 0
+    assert figures["ratios"] == [pytest.approx(figures["read_rate"] / figures["disk_rate"])]
