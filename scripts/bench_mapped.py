@@ -27,11 +27,10 @@ from typing import Any
 # Run as a file, Python looks for imports beside it, not in the repository.
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-import psutil
 import torch
 from safetensors.torch import load_file
 
-from runtime.benches.disk_counts import disk_bytes_of, peak_bytes_of
+from runtime.benches.kernel_counts import cpu_seconds_of, disk_bytes_of, peak_bytes_of
 from runtime.checkpoint.facts import read_facts
 from runtime.client import EngineClient, child_environment
 from runtime.execute.opened_model import ModelFolder
@@ -140,11 +139,6 @@ def decode(client: EngineClient, tokens: tuple[int, ...]) -> Run:
 def logits(client: EngineClient, tokens: tuple[int, ...], path: Path) -> torch.Tensor:
     client.score(Score("checked", token_ids=tokens, by_decode=True, logits_path=str(path)))
     return load_file(path)["logits"]
-
-
-def cpu_seconds_of(process_id: int) -> float:
-    times = psutil.Process(process_id).cpu_times()
-    return float(times.user + times.system)
 
 
 def record_file_rate(cache_dir: Path, record_bytes: int) -> float:

@@ -18,7 +18,6 @@ from pathlib import Path
 from statistics import mean, median
 from typing import Any
 
-import psutil
 import torch
 
 REPO = Path(__file__).resolve().parent.parent
@@ -27,6 +26,7 @@ sys.path.insert(0, str(REPO))
 # The repository's own packages, wherever the script is started from.
 from runtime.benches.decode_rig import Rig, RoutedSteps  # noqa: E402
 from runtime.benches.injection import InjectedRouting  # noqa: E402
+from runtime.benches.kernel_counts import cpu_seconds_of  # noqa: E402
 from runtime.benches.measures import describe_device, measure_bandwidths, time_runs  # noqa: E402
 from runtime.benches.synthetic import FLAGSHIP, TINY, StoreFilling, synthetic_spec  # noqa: E402
 from runtime.benches.traces import hit_rate_trace  # noqa: E402
@@ -180,27 +180,23 @@ def _decode(options: EngineOptions) -> tuple[float, float, float]:
     seconds, cpu_s, num_steps = 0.0, 0.0, 0
     with EngineClient(options) as client:
         loaded = client.load()
-        process = psutil.Process(client.process_id)
+        process_id = client.process_id
+        assert process_id is not None
         for number, turns in enumerate(everyday_chats()[:_NUM_CHATS]):
             sampling = replace(loaded.default_sampling, seed=number, max_tokens=_NUM_TOKENS)
             request = Generate(f"chat-{number}", (ChatMessage("user", turns[0]),), sampling, thinking=False)
             started_cpu_s: float | None = None
             for event in client.generate(request):
                 if started_cpu_s is None and not isinstance(event, PromptAccepted) and hasattr(event, "text"):
-                    started_cpu_s = _cpu_s(process)
+                    started_cpu_s = cpu_seconds_of(process_id)
                 if isinstance(event, Finished):
                     tokens = event.usage.completion_tokens - 1
                     assert started_cpu_s is not None
                     num_steps += tokens
                     seconds += tokens / event.stats.decode_tok_s
-                    cpu_s += _cpu_s(process) - started_cpu_s
+                    cpu_s += cpu_seconds_of(process_id) - started_cpu_s
         stats = client.stats()
     return num_steps / seconds, num_steps / cpu_s, 1 - stats.num_missed / stats.num_routed
-
-
-def _cpu_s(process: psutil.Process) -> float:
-    times = process.cpu_times()
-    return float(times.user + times.system)
 
 
 def _mean_rates(one: MachineRates, other: MachineRates) -> MachineRates:

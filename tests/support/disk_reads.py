@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from runtime.benches.disk_counts import drop_page_cache
+from runtime.benches.kernel_counts import disk_bytes_of, drop_page_cache
 from runtime.memory.disk_rate import measure_disk_rate
 
 MIB = 1 << 20
@@ -15,13 +15,8 @@ def counts_disk_reads(folder: Path) -> bool:
     probe.write_bytes(os.urandom(MIB))
     drop_page_cache([probe])
     try:
-        before = own_disk_bytes()
+        before = disk_bytes_of(os.getpid())
         measure_disk_rate(probe, [0], MIB)
-        return own_disk_bytes() - before >= MIB
+        return disk_bytes_of(os.getpid()) - before >= MIB
     except OSError:
         return False
-
-
-def own_disk_bytes() -> int:
-    lines = Path("/proc/self/io").read_text().splitlines()
-    return int(next(line for line in lines if line.startswith("read_bytes:")).split()[1])
