@@ -63,8 +63,7 @@ def sample_rows(
         ]
     )
     seen[seen_rows, ids] = 1
-    chosen = logits.gather(1, ids[:, None]).squeeze(1)
-    return ids, chosen - torch.logsumexp(logits, dim=1)
+    return ids, torch.log_softmax(logits, dim=1).gather(1, ids[:, None]).squeeze(1)
 
 
 def penalise(logits: Tensor, seen: Tensor, choice: Tensor) -> Tensor:

@@ -442,9 +442,10 @@ def _draw_kernel(
     raw = tl.load(facts + 2 * num_chunks + chunks, mask=is_chunk, other=float("-inf"))
     raw_peak = _finite(tl.max(raw, 0))
     sums = tl.load(facts + 3 * num_chunks + chunks, mask=is_chunk, other=0.0)
-    log_total = raw_peak + tl.log(tl.sum(sums * tl.exp(_finite(raw) - raw_peak), 0))
+    log_total = tl.log(tl.sum(sums * tl.exp(_finite(raw) - raw_peak), 0))
     tl.store(ids + row, token.to(tl.int64))
-    tl.store(logprobs + row, tl.load(logits + row * logits_stride + token) - log_total)
+    # In this order: the peak plus a small logarithm would be rounded to the peak's last bit.
+    tl.store(logprobs + row, tl.load(logits + row * logits_stride + token) - raw_peak - log_total)
     tl.store(seen + tl.load(seen_rows + row) * vocab_size + token, 1)
 
 

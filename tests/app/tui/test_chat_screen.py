@@ -387,6 +387,7 @@ async def test_the_screen_is_there_before_the_store(make_app: MakeApp, tmp_path:
         assert app.chat.queue.texts == ("Good morning",)
         other.execute("ROLLBACK")
         other.close()
+        await until_shown(pilot, "Hello there.")
         await settle(pilot)
         assert app.chat.transcript.answers[-1].text == "Hello there.\n"
         [conversation] = late.list_conversations()

@@ -78,6 +78,15 @@ def test_flat_rows_keep_more_tokens_than_are_ranked(options: SamplingOptions, de
     check(logits, [options] * 4, 7)
 
 
+def test_log_probabilities_do_not_hang_on_where_the_logits_lie(device: torch.device) -> None:
+    logits = torch.randn(4, 1500, device=device)
+    check(
+        logits + torch.tensor([[0.0], [60.0], [-900.0], [3e4]], device=device),
+        [SamplingOptions(temperature=1.0)] * 4,
+        5,
+    )
+
+
 def test_rows_of_one_batch_have_options_of_their_own(device: torch.device) -> None:
     logits = torch.randn(4, 1500, device=device) * 3
     check(logits, [CHOICES[0], CHOICES[6], CHOICES[2], CHOICES[4]], 3)
