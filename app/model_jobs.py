@@ -141,9 +141,9 @@ class ModelJobs:
         state = self._states.get(repo_id)
         return state is not None and state.is_running
 
-    def pull(self, remote: RemoteModel, revision: str | None = None) -> None:
+    def pull(self, remote: RemoteModel) -> None:
         """Download the model, or go on with it. Nothing happens while a job of this model runs."""
-        self._start(JobState(remote, "download"), lambda stop: self._download(remote, revision, stop))
+        self._start(JobState(remote, "download"), lambda stop: self._download(remote, stop))
 
     def verify(self, remote: RemoteModel) -> None:
         """Read everything again, and fetch what is bad. Nothing happens while a job of this model runs."""
@@ -242,12 +242,11 @@ class ModelJobs:
 
     # ---- in the job's thread
 
-    def _download(self, remote: RemoteModel, revision: str | None, stop: Event) -> Iterator[DownloadEvent]:
+    def _download(self, remote: RemoteModel, stop: Event) -> Iterator[DownloadEvent]:
         # Brings the HTTP client, which those who download nothing need not wait for.
         from runtime.downloads.download import Download
 
-        wanted = remote.revision if revision is None else revision
-        yield from Download(remote.places, self._access(), wanted).run(stop)
+        yield from Download(remote.places, self._access(), remote.revision).run(stop)
 
     def _verify(self, remote: RemoteModel, stop: Event) -> Iterator[DownloadEvent | VerifyEvent]:
         bad: list[FileChecked] = []

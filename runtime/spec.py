@@ -118,10 +118,7 @@ class NgramSpec:
 
 @dataclass(frozen=True)
 class WeightFacts:
-    """How many bytes the weights take once loaded, and in which format the experts are.
-
-    `is_measured` tells tensors that were read from a checkpoint's headers from sizes computed from the shapes.
-    """
+    """How many bytes the weights take once loaded, and in which format the experts are."""
 
     expert_format: ExpertFormat
     """Of most layers."""
@@ -130,7 +127,6 @@ class WeightFacts:
     dense_params: int
     ngram_table_bytes: int
     checkpoint_bytes: int
-    is_measured: bool
     layer_formats: tuple[ExpertFormat, ...] = ()
     """Format of each layer's experts; empty: all layers have `expert_format`."""
 

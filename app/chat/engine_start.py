@@ -25,10 +25,6 @@ class EngineStarter:
         self._task: asyncio.Task[Loaded] | None = None
         self.loaded: Loaded | None = None
 
-    @property
-    def is_starting(self) -> bool:
-        return self._task is not None
-
     async def ensure(self, options: EngineOptions) -> TurnEvents:
         """Events of a start, none if the engine already runs so. Raises HotslotError, or CancelledError on `cancel`."""
         if self._engine.is_running and self._options == options and self.loaded is not None:

@@ -13,7 +13,7 @@ from app.tools.built_in import built_in_tools
 from app.tools.document_search import document_search
 from app.tools.folders import AllowedFolders
 from app.tools.given_tools import ask_aside_tool, search_document_tool
-from app.tools.permissions import PermissionRule, Verdict
+from app.tools.permissions import PermissionRule
 from app.tools.registry import ToolRegistry
 from app.tools.toolbox import Permissions, ToolBox
 
@@ -21,10 +21,8 @@ from app.tools.toolbox import Permissions, ToolBox
 class ToolSet:
     """Gives the session its tool box and keeps it as the settings say. `close` lets go of the folders."""
 
-    def __init__(
-        self, session: ChatSession, store: Store, rules: tuple[PermissionRule, ...] = (), otherwise: Verdict = "ask"
-    ) -> None:
-        self.permissions = Permissions(store.permissions, rules, otherwise)
+    def __init__(self, session: ChatSession, store: Store, rules: tuple[PermissionRule, ...] = ()) -> None:
+        self.permissions = Permissions(store.permissions, rules)
         self._session = session
         self._registry = ToolRegistry()
         self._folders: AllowedFolders | None = None

@@ -31,10 +31,6 @@ class Transcript:
         return self.messages[-1].id if self.messages else None
 
     @property
-    def has_unsaved(self) -> bool:
-        return bool(self._unsaved)
-
-    @property
     def is_answered(self) -> bool:
         """Some branch goes on after the head."""
         return self.head_id is not None and self._tree.newest_leaf(self.head_id) != self.head_id

@@ -31,7 +31,6 @@ class TurnPrinter:
         self._console = console
         self._clock = clock
         self._told_at: float | None = None
-        self._has_reasoning = False
         self._is_reasoning = False
         self.end: TurnEnded | None = None
 
@@ -71,7 +70,7 @@ class TurnPrinter:
     def _show_text(self, channel: str, text: str) -> None:
         if channel == "reasoning":
             if not self._is_reasoning:
-                self._is_reasoning = self._has_reasoning = True
+                self._is_reasoning = True
                 self._console.remark("Reasoning:")
             self._console.reasoning(text)
             return

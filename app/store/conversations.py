@@ -179,10 +179,6 @@ class Store:
             )
             return changed.rowcount > 0
 
-    def set_model(self, conversation_id: str, model: str) -> None:
-        with self._database.transaction() as connection:
-            connection.execute("UPDATE conversations SET model = ? WHERE id = ?", (model, conversation_id))
-
     def pin(self, conversation_id: str) -> None:
         """List it before all that are not pinned."""
         self._set_time("pinned_at", conversation_id, time.time())

@@ -10,12 +10,11 @@ from app.store.database import Arguments, Database, Result
 
 @dataclass(frozen=True)
 class StoredPermission:
-    """`folder` is absolute, '' is everywhere. `decided_at` is Unix seconds."""
+    """`folder` is absolute, '' is everywhere."""
 
     permission: str
     folder: str
     decision: Literal["allow", "deny"]
-    decided_at: float
 
 
 class PermissionStore:
@@ -32,7 +31,9 @@ class PermissionStore:
 
     def all(self) -> list[StoredPermission]:
         """By tool, then folder."""
-        rows = self._database.read("SELECT * FROM tool_permissions ORDER BY permission, folder")
+        rows = self._database.read(
+            "SELECT permission, folder, decision FROM tool_permissions ORDER BY permission, folder"
+        )
         return [StoredPermission(**dict(row)) for row in rows]
 
     def remember(self, permission: str, folder: str, decision: Literal["allow", "deny"]) -> None:

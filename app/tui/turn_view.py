@@ -34,7 +34,6 @@ class TurnView:
         self.outcome = ""
         """Empty until the turn has ended."""
         self._is_decoding = False
-        self._prompt_tokens = 0
         self._cached_tokens = 0
 
     async def show(self, event: Delivered) -> None:
@@ -50,7 +49,7 @@ class TurnView:
             case DocumentPlanned():
                 await self._transcript.add(NoticeBlock(event.line), before=self.answer)
             case PromptStarted():
-                self._prompt_tokens, self._cached_tokens = event.prompt_tokens, event.cached_tokens
+                self._cached_tokens = event.cached_tokens
                 self._show_prefill(event.cached_tokens, event.prompt_tokens)
             case PrefillAdvanced():
                 self._show_prefill(event.done_tokens, event.total_tokens)

@@ -20,7 +20,6 @@ class Checkpoint:
     files: CheckpointFiles
     spec: ModelSpec
     names: NameMap
-    inventory: Inventory
     notice: str | None = None
     """One line where config and tensors disagree on the format."""
 
@@ -41,7 +40,7 @@ def open_checkpoint(folder: Path) -> Checkpoint:
         spec = replace(spec, ties_embeddings=False)
     inventory = take_inventory(files, spec, names)
     spec = replace(spec, weights=_measure(files, spec, inventory), eos_token_ids=_stop_ids(files, spec))
-    return Checkpoint(files, spec, names, inventory, contradiction(files, inventory.expert_formats))
+    return Checkpoint(files, spec, names, contradiction(files, inventory.expert_formats))
 
 
 def read_facts(folder: Path) -> ModelSpec:
@@ -58,7 +57,6 @@ def _measure(files: CheckpointFiles, spec: ModelSpec, inventory: Inventory) -> W
         dense_params=inventory.dense_params,
         ngram_table_bytes=inventory.ngram_table_bytes,
         checkpoint_bytes=files.total_bytes,
-        is_measured=True,
         layer_formats=formats if len(layouts) > 1 else (),
     )
 

@@ -44,11 +44,6 @@ class StoredMatrix:
         """All of its tensors."""
         return tuple(entry for entry in (self.values, self.scales, self.global_scale) if entry is not None)
 
-    @property
-    def num_bytes(self) -> int:
-        """As stored."""
-        return sum(entry.end - entry.begin for entry in self.entries)
-
     def check(self, shape: tuple[int, ...]) -> None:
         """Compare dtypes and shapes with the weight's [N, K] or [E, N, K]. Raises CheckpointError naming the tensor."""
         if self.kind == "nvfp4":

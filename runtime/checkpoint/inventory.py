@@ -8,7 +8,6 @@ import math
 import re
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
 
 from runtime.checkpoint.files import CheckpointFiles, TensorEntry
 from runtime.checkpoint.formats import PLAIN_FORMATS, StoredMatrix, check_dtype, find_matrix, wrong_shape
@@ -33,10 +32,8 @@ class Inventory:
 
     expert_formats: tuple[ExpertFormat, ...]
     """Of each layer."""
-    expert_layout: Literal["per_expert", "fused"]
     dense_params: int
     ngram_table_bytes: int
-    expert_bytes: int
 
 
 def take_inventory(files: CheckpointFiles, spec: ModelSpec, names: NameMap) -> Inventory:
@@ -46,15 +43,9 @@ def take_inventory(files: CheckpointFiles, spec: ModelSpec, names: NameMap) -> I
     dense_params = checker.check_dense()
     checker.refuse_missing_experts()
     table_bytes = checker.check_ngram_tables()
-    layers = [checker.check_experts(layer) for layer in range(spec.num_layers)]
+    expert_formats = tuple(checker.check_experts(layer) for layer in range(spec.num_layers))
     checker.refuse_unknown()
-    return Inventory(
-        expert_formats=tuple(expert_format for expert_format, _ in layers),
-        expert_layout="fused" if has_fused_experts(files, names, 0) else "per_expert",
-        dense_params=dense_params,
-        ngram_table_bytes=table_bytes,
-        expert_bytes=sum(num_bytes for _, num_bytes in layers),
-    )
+    return Inventory(expert_formats, dense_params, table_bytes)
 
 
 def ngram_shards(files: CheckpointFiles, stem: str) -> list[StoredMatrix]:
@@ -160,8 +151,8 @@ class _Checker:
             f"for {num_rows}; a shard is missing or belongs to another model, download the weights again"
         )
 
-    def check_experts(self, layer: int) -> tuple[ExpertFormat, int]:
-        """Format and bytes of one layer's experts, which must agree with each other."""
+    def check_experts(self, layer: int) -> ExpertFormat:
+        """Format of one layer's experts, which must agree with each other."""
         moe, hidden = self.spec.moe, self.spec.hidden_size
         shapes = {"gate_proj": (moe.intermediate, hidden), "down_proj": (hidden, moe.intermediate)}
         shapes["up_proj"] = shapes["gate_proj"]
@@ -180,7 +171,7 @@ class _Checker:
         ]
         return self._common_format(layer, stored)
 
-    def _common_format(self, layer: int, stored: list[StoredMatrix]) -> tuple[ExpertFormat, int]:
+    def _common_format(self, layer: int, stored: list[StoredMatrix]) -> ExpertFormat:
         first = stored[0]
         for matrix in stored:
             if matrix.expert_format != first.expert_format:
@@ -188,7 +179,7 @@ class _Checker:
                     f"{matrix.values.file}: tensor {matrix.values.name} is {matrix.expert_format}, but other experts "
                     f"of layer {layer} are {first.expert_format}; choose a checkpoint with one format per layer"
                 )
-        return first.expert_format, sum(matrix.num_bytes for matrix in stored)
+        return first.expert_format
 
     def refuse_unknown(self) -> None:
         for name in sorted(self.files.entries.keys() - self.known):

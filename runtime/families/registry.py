@@ -51,6 +51,5 @@ def _with_computed_facts(spec: ModelSpec) -> ModelSpec:
         dense_params=dense_params,
         ngram_table_bytes=table_bytes,
         checkpoint_bytes=dense_params * 2 + table_bytes + expert_bytes,
-        is_measured=False,
     )
     return replace(spec, weights=facts)

@@ -13,7 +13,7 @@ from runtime.spec import AttentionSpec, DeltaNetSpec, LayerKind, MoeSpec, Weight
 
 MAX_LAYERS = 4096
 
-UNMEASURED = WeightFacts("bf16", 0, 0, 0, 0, is_measured=False)
+UNMEASURED = WeightFacts("bf16", 0, 0, 0, 0)
 """Stands in a spec until the registry computes the facts."""
 
 

@@ -58,7 +58,6 @@ class ChatTemplate:
             # ValueError: a number of thousands of digits.
             raise CheckpointError(f"{source_name} is not a usable chat template ({_one_line(error)})") from None
         self.tool_style: ToolStyle = "xml" if "<function=" in source else "hermes"
-        self._source_name = source_name
         self._tokenizer = tokenizer
         self._token_names = token_names
         self._guard = SpellingGuard(tokenizer.special_ids)

@@ -87,7 +87,7 @@ def moe_spec(
         norm_adds_one=True,
         max_context_tokens=1024,
         eos_token_ids=(0,),
-        weights=WeightFacts(fmt, layout.record_bytes, 1000, 0, 0, is_measured=False),
+        weights=WeightFacts(fmt, layout.record_bytes, 1000, 0, 0),
     )
 
 

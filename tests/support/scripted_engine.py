@@ -6,7 +6,7 @@ Side calls have scripts of their own, `side_scripts`, and are kept in `side_requ
 
 import asyncio
 from collections.abc import AsyncGenerator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from app.engine import ProgressCallback, StatsCallback
 from app.errors import HotslotError
@@ -289,8 +289,3 @@ class _Player:
             self.texts["reasoning"],
             tuple(self.calls),
         )
-
-
-def with_pauses(script: tuple[Step, ...], pause_s: float) -> tuple[Step, ...]:
-    """The same script, each piece of text after a pause."""
-    return tuple(replace(step, pause_s=pause_s) if isinstance(step, Say) else step for step in script)

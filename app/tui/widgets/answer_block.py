@@ -41,7 +41,6 @@ class AnswerBlock(Vertical):
         super().__init__()
         self.message_id: str | None = None
         """Of the last stored message shown here; None while it grows."""
-        self._model_name = model_name
         self._is_folded = are_reasonings_folded
         self._heading = Heading(shown(model_name or "Model"), markup=False)
         self._waiting = Static("", markup=False, classes="waiting")

@@ -57,18 +57,12 @@ class AnswerBody(Vertical):
         self._scanner = BlockScanner()
         self._pieces: list[str] = []
         self._block: Prose | CodeBlock | PlainText | None = None
-        self._table_source = ""
         super().__init__()
         self._initial = text
 
     @property
     def source(self) -> str:
         return "".join(self._pieces)
-
-    @property
-    def code_blocks(self) -> list[CodeBlock]:
-        """In order of appearance."""
-        return list(self.query(CodeBlock))
 
     async def on_mount(self) -> None:
         if self._initial:

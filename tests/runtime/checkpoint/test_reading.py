@@ -69,7 +69,6 @@ def test_facts_are_measured(dtype: torch.dtype, expert_format: str, tmp_path: Pa
     assert spec.weights.dense_params == sum(counted.values())
     assert spec.weights.ngram_table_bytes == 2 * table
     assert spec.weights.checkpoint_bytes == (tmp_path / "model.safetensors").stat().st_size
-    assert spec.weights.is_measured
 
 
 def test_stop_ids_of_the_generation_config_are_added(tmp_path: Path) -> None:
