@@ -1,8 +1,8 @@
-"""Hit rate by slots of lru, rule and Belady's bound on a model's own routing. Prints Markdown tables.
+"""Traces a model's own routing and replays it: hit rate by slots of lru, rule and Belady's bound.
 
-Traces two kinds of use with the real engine process, each in an engine of its own: six everyday chats of four turns,
-and two documents with five questions each. Texts are those of tests/demo_evaluation; sampling is the model's own,
-seeded. The engine must have counted what the replay counts at its slot count, or the script fails.
+Two kinds of use with the real engine process, each in an engine of its own: six everyday chats of four turns, and two
+documents with five questions each. Texts are those of tests/demo_evaluation; sampling is the model's own, seeded. The
+engine must have counted what the replay counts at its slot count, or the script fails. `hotslot bench policy` replays.
 """
 
 import argparse
@@ -17,11 +17,11 @@ sys.path.insert(0, str(REPO))
 # The repository's own packages, wherever the script is started from.
 from dataclasses import replace  # noqa: E402
 
-from app.commands.bench import SLOT_SHARES  # noqa: E402
+from app.cli import main as hotslot  # noqa: E402
 from runtime.checkpoint.facts import read_facts  # noqa: E402
 from runtime.client import EngineClient  # noqa: E402
-from runtime.experts.replay import REPLAY_POLICIES, replay  # noqa: E402
-from runtime.experts.trace import RoutingTrace, read_trace  # noqa: E402
+from runtime.experts.replay import replay  # noqa: E402
+from runtime.experts.trace import read_trace  # noqa: E402
 from runtime.options import EngineOptions  # noqa: E402
 from runtime.protocol import ChatMessage, Finished, Generate, Loaded  # noqa: E402
 from tests.demo_evaluation.items import FOLDER, documents  # noqa: E402
@@ -40,7 +40,7 @@ Chat = Sequence[str]
 
 
 def main() -> None:
-    """Parse, trace, replay, print."""
+    """Parse, trace, replay."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", type=Path, default=REPO / "assets" / "demo-model")
     parser.add_argument("--traces", type=Path, help="keep the traces in this folder")
@@ -50,9 +50,10 @@ def main() -> None:
         folder = arguments.traces or Path(scratch)
         folder.mkdir(parents=True, exist_ok=True)
         for name, chats in {"everyday": everyday_chats(), "documents": document_chats()}.items():
-            trace = record(arguments.model, chats, folder / f"{name}.trace", arguments.seed)
-            print(f"\n{trace.facts.model}, {name}: {trace.num_steps} decode steps\n")
-            print("\n".join(table(trace)), flush=True)
+            trace = folder / f"{name}.trace"
+            record(arguments.model, chats, trace, arguments.seed)
+            print(f"\n{name}", flush=True)
+            hotslot(["bench", "policy", str(trace)])
 
 
 def everyday_chats() -> Sequence[Chat]:
@@ -68,7 +69,7 @@ def document_chats() -> Sequence[Chat]:
     return [(item.prompt, *FOLLOW_UPS) for item in longest]
 
 
-def record(model: Path, chats: Sequence[Chat], path: Path, seed: int) -> RoutingTrace:
+def record(model: Path, chats: Sequence[Chat], path: Path, seed: int) -> None:
     """All chats one after the other in one engine with slots for half of the experts."""
     spec = read_facts(model)
     options = EngineOptions(model, num_slots=spec.num_layers * spec.moe.num_experts // 2)
@@ -79,11 +80,9 @@ def record(model: Path, chats: Sequence[Chat], path: Path, seed: int) -> Routing
             answer_all(client, loaded, f"chat-{number}", chat, seed)
         client.stop_trace()
         stats = client.stats()
-    trace = read_trace(path)
-    replayed = replay([trace], stats.policy, stats.num_slots)
+    replayed = replay([read_trace(path)], stats.policy, stats.num_slots)
     if (replayed.num_routed, replayed.num_missed) != (stats.num_routed, stats.num_missed):
         raise SystemExit(f"{path}: the replay does not count what the engine counted")
-    return trace
 
 
 def answer_all(client: EngineClient, loaded: Loaded, name: str, chat: Chat, seed: int) -> None:
@@ -99,18 +98,6 @@ def answer_all(client: EngineClient, loaded: Loaded, name: str, chat: Chat, seed
             "assistant", last.text, last.reasoning, last.tool_calls, last.generated_ids, loaded.tokenizer_fingerprint
         )
         history = (*history, answer)
-
-
-def table(trace: RoutingTrace) -> list[str]:
-    """A row per policy, a column per slot count."""
-    num_all = trace.facts.num_all_experts
-    counts = [round(share * num_all) for share in SLOT_SHARES]
-    lines = [f"| slots of {num_all} | " + " | ".join(map(str, counts)) + " |", "|---" * (len(counts) + 1) + "|"]
-    for policy in REPLAY_POLICIES:
-        counted = [replay([trace], policy, num_slots) for num_slots in counts]
-        rates = [1 - counters.num_missed / counters.num_routed for counters in counted]
-        lines.append(f"| {policy} | " + " | ".join(f"{rate:.1%}" for rate in rates) + " |")
-    return lines
 
 
 if __name__ == "__main__":

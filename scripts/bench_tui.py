@@ -7,7 +7,6 @@ into the terminal until the bytes with its character come back. `first_answer_s`
 """
 
 import argparse
-import asyncio
 import codecs
 import fcntl
 import json
@@ -67,14 +66,8 @@ def run_child(kind: str, rate: float, num_tokens: int) -> int:
     from app.tui.app import run_tui
     from tests.support.scripted_engine import Say, ScriptedEngine, Step
 
-    class PacedEngine(ScriptedEngine):
-        """Plays at a steady rate whatever the machine does; figures five times a second."""
-
-        async def _pace(self) -> None:
-            await asyncio.sleep(1 / rate)
-
     script: tuple[Step, ...] = tuple(Say(piece, pause_s=1 / rate) for piece in play_text(kind, num_tokens))
-    return run_tui(Locations.resolve(Environment.read()), Settings(), engine=PacedEngine(script))
+    return run_tui(Locations.resolve(Environment.read()), Settings(), engine=ScriptedEngine(script))
 
 
 class Terminal:
