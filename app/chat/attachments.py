@@ -60,7 +60,7 @@ def read_attachment(path: Path, *, may_be_pipe: bool = True) -> tuple[Attachment
     AttachmentError.
     """
     name = clean_line(str(path))
-    return read_document(_read(path, name, may_be_pipe), name, clean_line(path.name) or name)
+    return read_document(read_file(path, name, may_be_pipe=may_be_pipe), name, clean_line(path.name) or name)
 
 
 def told_twice(attachment: Attachment, others: Sequence[Attachment]) -> str | None:
@@ -82,6 +82,28 @@ def read_pipe(descriptor: int, name: str) -> bytes:
     except OSError as error:
         reason = clean_line(error.strerror or str(error))
         raise AttachmentError(f"{name} can't be read: {reason}; name a file.") from error
+
+
+def read_file(path: Path, name: str, *, may_be_pipe: bool = True) -> bytes:
+    """All bytes of a file or pipe, no more than a document may have. Raises AttachmentError."""
+    try:
+        mode = path.stat().st_mode
+        if stat.S_ISDIR(mode):
+            raise AttachmentError(f"{name} is a folder; name the files in it.")
+        is_pipe = stat.S_ISFIFO(mode) and may_be_pipe
+        if not (stat.S_ISREG(mode) or is_pipe):
+            raise AttachmentError(f"{name} is not a regular file; copy what it gives into one.")
+        # Without O_NONBLOCK, a file that is swapped for a pipe just now would be waited for.
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | (0 if is_pipe else os.O_NONBLOCK))
+        with open(descriptor, "rb", buffering=0) as file:
+            return _read_pipe(descriptor, name) if is_pipe else _read_regular(file.fileno(), name)
+    except FileNotFoundError:
+        raise AttachmentError(f"There is no file {name}; check the path.") from None
+    except PermissionError:
+        raise AttachmentError(f"{name} can't be read: permission denied; change its permissions.") from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise AttachmentError(f"{name} can't be read: {clean_line(reason)}; check the path.") from error
 
 
 def read_document(data: bytes, name: str, short_name: str) -> tuple[Attachment, str | None]:
@@ -149,28 +171,7 @@ def _limit_lines(text: str, name: str) -> str:
     return text
 
 
-def _read(path: Path, name: str, may_be_pipe: bool) -> bytes:
-    try:
-        mode = path.stat().st_mode
-        if stat.S_ISDIR(mode):
-            raise AttachmentError(f"{name} is a folder; name the files in it.")
-        is_pipe = stat.S_ISFIFO(mode) and may_be_pipe
-        if not (stat.S_ISREG(mode) or is_pipe):
-            raise AttachmentError(f"{name} is not a regular file; copy what it gives into one.")
-        # Without O_NONBLOCK, a file that is swapped for a pipe just now would be waited for.
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | (0 if is_pipe else os.O_NONBLOCK))
-        with open(descriptor, "rb", buffering=0) as file:
-            return _read_pipe(descriptor, name) if is_pipe else _read_file(file.fileno(), name)
-    except FileNotFoundError:
-        raise AttachmentError(f"There is no file {name}; check the path.") from None
-    except PermissionError:
-        raise AttachmentError(f"{name} can't be read: permission denied; change its permissions.") from None
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise AttachmentError(f"{name} can't be read: {clean_line(reason)}; check the path.") from error
-
-
-def _read_file(descriptor: int, name: str) -> bytes:
+def _read_regular(descriptor: int, name: str) -> bytes:
     """A regular file, as it was at one time."""
     before = os.fstat(descriptor)
     if not stat.S_ISREG(before.st_mode):

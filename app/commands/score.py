@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from app.chat.attachments import decode_text
+from app.chat.attachments import decode_text, read_file
 from app.chat.engine_start import LoadEstimate
 from app.commands.context import CommandContext
 from app.commands.options import add_engine_options, add_model_option, parse_output_path
@@ -88,18 +88,9 @@ def _positive(text: str) -> int:
     return int(text)
 
 
-def _read_bytes(path: Path) -> bytes:
-    name = clean_line(str(path))
-    try:
-        return path.read_bytes()
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise AttachmentError(f"{name} can't be read: {clean_line(reason)}; check the path.") from error
-
-
 def _read_ids(path: Path) -> tuple[int, ...]:
     try:
-        ids = json.loads(_read_bytes(path))
+        ids = json.loads(read_file(path, clean_line(str(path))))
     except (ValueError, RecursionError):
         ids = None
     if not isinstance(ids, list) or not ids or not all(type(item) is int and item >= 0 for item in ids):
@@ -109,7 +100,8 @@ def _read_ids(path: Path) -> tuple[int, ...]:
 
 def _read_text(path: Path, console: Console) -> str:
     """The text as it is: scoring cleans nothing."""
-    text, notice = decode_text(_read_bytes(path), clean_line(str(path)))
+    name = clean_line(str(path))
+    text, notice = decode_text(read_file(path, name), name)
     if notice:
         console.notice(notice)
     return text

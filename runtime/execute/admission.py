@@ -12,7 +12,7 @@ from runtime.schedule.request import Sequence
 from runtime.text.chat_template import ChatTemplate, RenderedPrompt
 from runtime.text.output_parser import OutputParser
 from runtime.text.stop_rules import StopRules
-from runtime.text.tokenizer import Tokenizer
+from runtime.text.tokenizer import SOON_ENCODED_CHARS, Tokenizer
 
 _SAVE_INTERVAL_TOKENS = 2048
 """A long prompt is saved this often, so that an edit at its end reads only the end again."""
@@ -73,7 +73,7 @@ class Admission:
         return Answer(sequence, sampling, harvest, max_new_tokens, now_s)
 
     def count_tokens(self, request: CountTokens) -> int:
-        """Length of the rendered prompt."""
+        """Length of the rendered prompt. Raises RequestError as `answer` does, but not for a length that was counted."""
         return len(self._render(request).ids)
 
     def scoring(self, request: Score, now_s: float) -> Scoring:
@@ -81,11 +81,7 @@ class Admission:
         token_ids = self._score_ids(request)
         if not token_ids:
             raise RequestError("There are no tokens to score; give at least one token or a text that is not empty.")
-        if len(token_ids) > self._context_tokens:
-            raise RequestError(
-                f"There are {len(token_ids)} tokens to score, but the context holds {self._context_tokens}; "
-                "shorten the text or load the model with a larger context."
-            )
+        self._refuse_too_many(len(token_ids))
         unknown = next((token for token in token_ids if not 0 <= token < self._vocab_size), None)
         if unknown is not None:
             raise RequestError(
@@ -121,7 +117,16 @@ class Admission:
             raise RequestError(
                 "This model folder has no tokenizer.json, so it can't score text; give token ids instead."
             )
+        if len(request.text) >= SOON_ENCODED_CHARS:
+            self._refuse_too_many(self._tokenizer.least_tokens(request.text), "at least ")
         return tuple(self._tokenizer.encode_text(request.text))
+
+    def _refuse_too_many(self, num_tokens: int, precision: str = "") -> None:
+        if num_tokens > self._context_tokens:
+            raise RequestError(
+                f"There are {precision}{num_tokens} tokens to score, but the context holds {self._context_tokens}; "
+                "shorten the text or load the model with a larger context."
+            )
 
     def _chat_parts(self) -> tuple[Tokenizer, ChatTemplate]:
         if self._tokenizer is None:
@@ -141,7 +146,7 @@ class Admission:
             request.tools,
             request.thinking,
             switches=request.switches,
-            context_tokens=self._context_tokens if isinstance(request, Generate) else None,
+            context_tokens=self._context_tokens,
         )
 
 

@@ -20,7 +20,7 @@ from runtime.text.output_parser import OPEN_THINK
 from runtime.text.spans import Span, SpellingGuard
 from runtime.text.template_sandbox import SandboxedTemplate
 from runtime.text.template_view import all_text, show_message, show_tool
-from runtime.text.tokenizer import Tokenizer
+from runtime.text.tokenizer import SOON_ENCODED_CHARS, Tokenizer
 from runtime.text.tool_call_syntax import ToolStyle
 from runtime.text.turn_reuse import Place, Reuse, Spans, find_turns, reuse_turn
 
@@ -42,10 +42,6 @@ class RenderedPrompt:
     num_history_tokens: int
     num_reused_tokens: int
     """How many ids are ones the model generated earlier."""
-
-
-_SOON_ENCODED_CHARS = 2**18
-"""Encoding so many takes less than a second."""
 
 
 class ChatTemplate:
@@ -199,7 +195,7 @@ class ChatTemplate:
         return [tuple(token_id for part in group for token_id in ids_of(part)) for group in groups]
 
     def _refuse_hopeless(self, parts: Sequence[Span | Reuse], context_tokens: int) -> None:
-        if sum(len(part.text) for part in parts if isinstance(part, Span)) < _SOON_ENCODED_CHARS:
+        if sum(len(part.text) for part in parts if isinstance(part, Span)) < SOON_ENCODED_CHARS:
             return  # Its exact number is known as soon.
         least = sum(self._least_tokens(part) for part in parts)
         if least >= context_tokens:

@@ -16,6 +16,8 @@ from runtime.errors import CheckpointError
 from runtime.text.byte_level import bytes_of
 
 FILE_NAME = "tokenizer.json"
+SOON_ENCODED_CHARS = 2**18
+"""Encoding so many takes less than a second."""
 
 
 class Tokenizer:

@@ -66,6 +66,7 @@ def test_wrong_usage(arguments: list[str], words: list[str]) -> None:
         (["ask", "--file", "/", "x"], ["is a folder"]),
         (["ask", "--file", sys.executable, "x"], ["not text"]),
         (["score", "/no/such.txt"], ["/no/such.txt"]),
+        (["score", "/dev/zero"], ["/dev/zero is not a regular file"]),
         (["score", "--ids", "pyproject.toml"], ["JSON list of token ids"]),
         (["plan", "nope"], ["'nope'"]),
     ],

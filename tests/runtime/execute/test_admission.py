@@ -7,7 +7,7 @@ import pytest
 from runtime.errors import RequestError
 from runtime.execute.admission import Admission
 from runtime.options import SamplingOptions
-from runtime.protocol import ChatMessage, Generate
+from runtime.protocol import ChatMessage, CountTokens, Generate, Score
 from runtime.text.chat_template import ChatTemplate
 from runtime.text.tokenizer import Tokenizer
 from tests.support.tiny_tokenizer import write_tokenizer
@@ -31,6 +31,17 @@ def test_a_prompt_that_can_not_fit_is_refused_before_it_is_encoded(
     monkeypatch.setattr(Tokenizer, "encode_texts", lambda *_: pytest.fail("it was encoded"))
     with pytest.raises(RequestError, match=r"The prompt has at least \d{5} tokens, but the context holds 100 with"):
         admission.answer(Generate("hopeless", (ChatMessage("user", "a word " * 50_000),), SamplingOptions()), 0.0)
+    with pytest.raises(RequestError, match=r"The prompt has at least \d{5} tokens"):
+        admission.count_tokens(CountTokens("counted", (ChatMessage("user", "a word " * 50_000),)))
+    with pytest.raises(RequestError, match=r"There are at least \d{5} tokens to score, but the context holds 100; "):
+        admission.scoring(Score("scored", text="a word " * 50_000), 0.0)
+
+
+def test_what_is_encoded_soon_is_counted_and_refused_with_its_exact_number(tmp_path: Path) -> None:
+    admission = admission_of(tmp_path, PLAIN)
+    assert admission.count_tokens(CountTokens("counted", (ChatMessage("user", "1 " * 150),))) == 300
+    with pytest.raises(RequestError, match=r"There are 300 tokens to score, but the context holds 100; "):
+        admission.scoring(Score("scored", text="1 " * 150), 0.0)
 
 
 @pytest.mark.parametrize("source", ["", "{# nothing #}", "{{ mesages }}"])
