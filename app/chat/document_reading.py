@@ -12,7 +12,7 @@ from app.chat.context_window import is_left_out
 from app.chat.events import DocumentPlanned
 from app.documents.passages import Passage, merged
 from app.documents.reading_plan import ReadingChoice, ReadingPlan, reading_plan, wants_all
-from app.documents.rendering import fenced
+from app.documents.rendering import example_mark, fenced
 from app.errors import ReadingError
 from app.messages import Attachment, Message, Reading
 
@@ -37,6 +37,13 @@ def without_readings(attachments: Sequence[Attachment]) -> tuple[Attachment, ...
     return tuple(replace(attachment, reading=None) for attachment in own)
 
 
+def emptied(documents: Sequence[Attachment]) -> tuple[Attachment, ...]:
+    """As little as can be of them, cited by the same marks: what a document adds to a message that has these others."""
+    return tuple(
+        replace(document, text="a\n\nb" if example_mark(document) else "a", reading=None) for document in documents
+    )
+
+
 class DocumentCounter:
     """Tokens of documents. Counting 16 MiB takes the engine 20 s and a GiB: what can't fit is counted by a sample."""
 
@@ -49,17 +56,21 @@ class DocumentCounter:
         """Whether its tokens are an estimate; the context has no room for them then."""
         return len(document.text) > self._most_chars
 
-    async def whole(self, document: Attachment) -> int:
+    async def whole(self, document: Attachment, others: Sequence[Attachment] = ()) -> int:
         """What the whole of it adds to a prompt."""
         document = replace(document, reading=None)
         if len(await asyncio.to_thread(fenced, document)) <= self._most_chars:
-            return await self.shown(document)
+            return await self.shown(document, others)
         sample = replace(document, text=document.text[:_SAMPLE_CHARS])
-        return await self.shown(sample) * len(document.text) // len(sample.text)
+        return await self.shown(sample, others) * len(document.text) // len(sample.text)
 
-    async def shown(self, document: Attachment) -> int:
-        """What it adds to a prompt after the earlier messages: its name, its fences and the word on citing, too."""
-        drafts = (Message("", None, "user", "?", attachments=files) for files in ((document,), ()))
+    async def shown(self, document: Attachment, others: Sequence[Attachment] = ()) -> int:
+        """What it adds to a prompt after the earlier messages: its name, its fences and the word on citing, too.
+
+        That word is one for all documents of a message: it counts with the first, so not beside `others`.
+        """
+        beside = await asyncio.to_thread(emptied, others)
+        drafts = (Message("", None, "user", "?", attachments=files) for files in ((*beside, document), beside))
         with_document, without = [await self._count((*self._earlier, draft)) for draft in drafts]
         return with_document - without
 
@@ -100,7 +111,9 @@ class DocumentReader:
         decided = [document for document in self._documents if document.reading is not None]
         bare = (*self._earlier, replace(self._message, attachments=tuple(decided)))
         room = self._context_tokens - self._answer_tokens - await self._count(bare)
-        sizes = {number: await self._counter.whole(self._documents[number]) for number in waiting}
+        sizes = {
+            number: await self._counter.whole(self._documents[number], self._documents[:number]) for number in waiting
+        }
         readings = {number: document.reading for number, document in enumerate(self._documents)}
         # The smallest first: what it leaves of its share is there for the others.
         waiting.sort(key=lambda number: sizes[number])
@@ -133,7 +146,8 @@ class DocumentReader:
             plan = await asyncio.to_thread(reading_plan, document, question, planned_room, num_tokens, choice, shown)
             if plan.mode != "passages":
                 return plan
-            cost = await self._counter.shown(_with_passages(document, plan)) if plan.passages else 0
+            shown_part, others = _with_passages(document, plan), self._documents[:number]
+            cost = await self._counter.shown(shown_part, others) if plan.passages else 0
             if cost <= max(room_tokens, 0):
                 return replace(plan, num_tokens=cost)
             planned_room = int(planned_room * 0.7 * room_tokens / cost)

@@ -92,8 +92,6 @@ class ConversationCommands(LineCommands):
 
     async def do_undo_delete(self, argument: str) -> None:
         conversation = await self.store.run(self.store.undelete_last)
-        if conversation is None:
-            raise UsageError("There is no deleted chat to bring back.")
         self._listed = []
         self.console.remark(f"It is back: {clean_line(conversation.title or 'Untitled')}")
 

@@ -194,11 +194,11 @@ class Store:
         """Undo `delete`: branches, head, pin and title are as before. Raises MissingConversationError when too late."""
         self._set_time("deleted_at", conversation_id, None)
 
-    def undelete_last(self) -> Conversation | None:
-        """`undelete` what was deleted last, in whichever run or instance; None where nothing can be brought back."""
+    def undelete_last(self) -> Conversation:
+        """`undelete` what was deleted last, in whichever run or instance. Raises StoreError where there is nothing."""
         deleted = self.list_deleted(limit=1)
         if not deleted:
-            return None
+            raise StoreError("There is no deleted chat to bring back.")
         self.undelete(deleted[0].id)
         return self.conversation(deleted[0].id)
 

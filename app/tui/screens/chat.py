@@ -292,7 +292,7 @@ class ChatScreen(
         written = self.prompt.text
         draft = self.queue.pop(index)
         self.prompt.set_text(f"{draft.text}\n{written}" if written.strip() else draft.text)
-        self.attachments.restore(draft.attachments)
+        self.take_back_files(draft.attachments)
         self.prompt.focus()
         self.show_title()
 

@@ -1,6 +1,7 @@
 """Documents of the chat: attach, count, choose how they are read, take back, read, and open what an answer cites."""
 
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
 from typing import get_args
 
@@ -8,6 +9,7 @@ from textual import on
 
 from app.chat.attachments import path_of, read_attachment, told_twice
 from app.chat.cited import cited_numbered, cited_passages, document_and_line
+from app.chat.document_reading import emptied
 from app.documents.citations import CitedPassage
 from app.documents.reading_plan import ReadingChoice
 from app.errors import HotslotError
@@ -65,7 +67,16 @@ class AttachControls(ChatBase):
             self.say(twice)
             return
         self.attachments.add(attachment)
-        self.run_worker(self._count(attachment), group="count")
+        self._count_from(len(self.attachments.files) - 1)
+        self.plan_reading()
+
+    def take_back_files(self, attachments: Sequence[Attachment]) -> None:
+        """Put files of a message that was not sent in front of those that wait; what waits already is not doubled."""
+        for attachment in attachments:
+            if twice := told_twice(attachment, self.attachments.files):
+                self.say(twice)
+        self.attachments.restore(attachments)
+        self._count_from(0)
         self.plan_reading()
 
     def stop_reading_file(self) -> None:
@@ -73,15 +84,22 @@ class AttachControls(ChatBase):
         if self._reading_file is not None:
             self._reading_file.cancel()
 
-    async def _count(self, attachment: Attachment) -> None:
+    def _count_from(self, index: int) -> None:
+        """Count this file and those after it: the first one has the word on citing."""
+        self.run_worker(self._count(index), group="count")
+
+    async def _count(self, index: int) -> None:
+        files = self.attachments.files
         try:
-            with_file = await self.session.count_tokens("?", (attachment,))
-            without = await self.session.count_tokens("?")
+            for place, attachment in enumerate(files[index:], index):
+                others = await asyncio.to_thread(emptied, files[:place])
+                with_file = await self.session.count_tokens("?", (*others, attachment))
+                without = await self.session.count_tokens("?", others)
+                if with_file is not None and without is not None:
+                    self.attachments.note_tokens(attachment, with_file - without)
         except HotslotError:
             # Its size in bytes stays; sending it will say what is wrong, if anything is.
             return
-        if with_file is not None and without is not None:
-            self.attachments.note_tokens(attachment, with_file - without)
 
     def plan_reading(self) -> None:
         """Show above the prompt how the documents would be read for what is written there now."""
@@ -105,6 +123,7 @@ class AttachControls(ChatBase):
     @on(AttachmentTray.RemoveAsked)
     def attachment_remove_asked(self, event: AttachmentTray.RemoveAsked) -> None:
         self.attachments.remove_at(event.index)
+        self._count_from(event.index)
         self.plan_reading()
 
     def action_reading(self, choice: str = "") -> None:

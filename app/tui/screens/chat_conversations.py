@@ -115,9 +115,6 @@ class ConversationControls(ChatBase):
         except HotslotError as error:
             self.say(str(error), "error")
             return
-        if back is None:
-            self.say("There is no deleted chat to bring back.", "warning")
-            return
         await self._go_to(back.id)
         self.say("It is back.")
 

@@ -184,9 +184,6 @@ class ConversationsScreen(ModalScreen[ConversationChoice]):
         except HotslotError as error:
             self.notify(str(error), severity="error", markup=False)
             return
-        if back is None:
-            self.notify("There is no deleted chat to bring back.", severity="warning", markup=False)
-            return
         if back.id in self._deleted:
             self._deleted.remove(back.id)
         await self._list(self.query_one(OptionList).highlighted)

@@ -1,5 +1,6 @@
 """The files that go with the next message: seen above the prompt, with their size, until they are sent or removed."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from textual import events
@@ -8,6 +9,7 @@ from textual.content import Content
 from textual.message import Message
 from textual.widgets import Static
 
+from app.chat.attachments import told_twice
 from app.figures import count_text, size_text
 from app.messages import Attachment
 from app.tui.display import MUTED, shown
@@ -61,9 +63,11 @@ class AttachmentTray(VerticalScroll, can_focus=False):
         self._files.append(AttachedFile(attachment))
         self._show()
 
-    def restore(self, attachments: tuple[Attachment, ...]) -> None:
-        """Put files back in front of those that are there."""
-        self._files[:0] = [AttachedFile(attachment) for attachment in attachments]
+    def restore(self, attachments: Sequence[Attachment]) -> None:
+        """Put files back in front of those that are there, but not beside the same one."""
+        self._files[:0] = [
+            AttachedFile(attachment) for attachment in attachments if told_twice(attachment, self.files) is None
+        ]
         self._show()
 
     def note_tokens(self, attachment: Attachment, num_tokens: int) -> None:

@@ -220,6 +220,18 @@ async def test_the_plan_counts_what_the_document_adds_to_the_prompt(store: Store
         assert plan.num_tokens == plan.document_tokens == with_document - without
 
 
+async def test_documents_of_one_message_count_the_word_on_citing_once(store: Store) -> None:
+    session, _ = session_of(store)
+    await say(session, "hi")
+    pages = Attachment("book.pdf", f"Page one.{PAGE_BREAK}Page two.", "pages")
+    files = [SMALL, Attachment("one.txt", "One line."), pages, Attachment("a.py", "def f():\n    return 1\n", "code")]
+    plans = await session.plan_reading("?", files)
+    with_files, without = await session.count_tokens("?", files), await session.count_tokens("?")
+    assert with_files is not None
+    assert without is not None
+    assert sum(plan.num_tokens for plan in plans) == with_files - without
+
+
 async def test_a_document_far_too_long_is_counted_by_a_sample(store: Store) -> None:
     engine = RecordingEngine(HELLO, context_limit_tokens=2000)
     session = ChatSession(engine, store, Settings(), Path("/models/scripted"))

@@ -141,6 +141,44 @@ async def test_files_wait_in_the_queue_with_their_message(make_app: MakeApp, tmp
         assert "content" in engine.requests[-1].messages[-1].content
 
 
+async def test_a_queued_file_comes_back_once_and_is_counted(make_app: MakeApp, tmp_path: Path) -> None:
+    for name in "ab":
+        (tmp_path / name).write_text("content")
+    engine = GatedEngine(HELLO, HELLO)
+    engine.load_gate.set()
+    app = make_app(engine=engine)
+    async with app.run_test(size=(100, 30)) as pilot:
+        await settle(pilot)
+        await pilot.press("1", "enter")
+        for name in "ab":
+            await app.chat.action_attach(str(tmp_path / name))
+        await pilot.press("2", "enter")
+        await app.chat.action_attach(str(tmp_path / "b"))
+        await pilot.press("f9")
+        assert names(app) == ["a", "b"]
+        await until_shown(pilot, "b is attached already; it is sent once.")
+        await until_shown(pilot, "⊕ a  7 B · 5 tokens")
+        await until_shown(pilot, "read whole, 5 tokens")
+        engine.end_gate.set()
+        await settle(pilot)
+
+
+async def test_the_word_on_citing_counts_with_the_first_file(make_app: MakeApp, tmp_path: Path) -> None:
+    for name in "ab":
+        (tmp_path / name).write_text("one\n\ntwo\n")
+    app = make_app(engine=CountingEngine(HELLO))
+    async with app.run_test(size=(100, 30)) as pilot:
+        await settle(pilot)
+        for name in "ab":
+            await say(pilot, f"/attach {tmp_path / name}")
+        # Names, fences, marks and words: 10 each.
+        await until_shown(pilot, "⊕ a  9 B · 28 tokens")
+        await until_shown(pilot, "⊕ b  9 B · 10 tokens")
+        await pilot.click("AttachmentRemove")
+        await until_shown(pilot, "⊕ b  9 B · 28 tokens")
+        assert names(app) == ["b"]
+
+
 async def test_leaving_does_not_wait_for_a_file_that_is_being_read(
     make_app: MakeApp, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -135,7 +135,11 @@ async def test_a_chat_deleted_before_the_list_or_the_app_was_opened_comes_back(m
         assert [chat.title for chat in store.list_conversations()] == ["second"]
         await press(pilot, "escape", "alt+u")
         assert said(app)[0] == "first"
-        await press(pilot, "alt+u", "ctrl+o", "ctrl+z")
+        await press(pilot, "alt+u")
+        await until_shown(pilot, "There is no deleted chat to bring back.")
+        app.clear_notifications()
+        await press(pilot, "ctrl+o", "ctrl+z")
+        await until_shown(pilot, "There is no deleted chat to bring back.")
         assert len(store.list_conversations()) == 2
 
 
