@@ -6,7 +6,7 @@ A damaged file never stops the app: it is kept aside, and what is readable in it
 import os
 import time
 import tomllib
-from dataclasses import asdict
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,30 +25,61 @@ class SettingsFile:
     def load(self) -> tuple[Settings, str | None]:
         """Settings and, where something was wrong with the file, one line that says so. Never raises."""
         try:
-            table = tomllib.loads(self.path.read_bytes().decode("utf-8"))
-        except (FileNotFoundError, NotADirectoryError):
-            return Settings(), None
+            table, damage = self._read(), None
         except OSError as error:
             return Settings(), f"Settings can't be read ({self.path}: {error.strerror}); the defaults are used."
-        except (UnicodeDecodeError, tomllib.TOMLDecodeError):
-            return Settings(), f"The settings file was damaged; the defaults are used and {self._set_aside()}."
-        settings, faults = _read_table(table)
-        notices = [self._unknown_names(table)] if _foreign_entries(table) else []
-        if faults:
-            notices.append(f"Settings: {'; '.join(faults)}. The default is used and {self._set_aside()}.")
-            try:
-                self._write(_foreign_entries(table) | _changed_entries(settings))
-            except SettingsError:
-                notices.append("The repaired file could not be written.")
-        return settings, " ".join(notices) or None
+        except ValueError:
+            table, damage = {}, f"The settings file was damaged; the defaults are used and {self._set_aside()}."
+        settings, faults = self._repaired(table)
+        unknown = self._unknown_names(table) if _foreign_entries(table) else None
+        return settings, " ".join(filter(None, (damage, unknown, faults))) or None
+
+    def update(self, before: Settings, after: Settings) -> str | None:
+        """Add what changed from `before` to `after`, and say in one line what was found wrong with the file meanwhile.
+
+        Where all of it is damaged, `after` is written in its place. Raises SettingsError.
+        """
+        try:
+            settings, notice = self._repaired(self._read())
+            settings = replace(settings, **changed_fields(before, after))
+        except OSError as error:
+            raise self._unsaved(error) from error
+        except ValueError:
+            settings = after
+            notice = (
+                f"The settings file was damaged; {self._set_aside()}, and the settings of this run were written anew."
+            )
+        self.save(settings)
+        return notice
 
     def save(self, settings: Settings) -> None:
         """Write atomically; entries of the file that are not known stay. Raises SettingsError."""
         try:
-            kept = _foreign_entries(tomllib.loads(self.path.read_bytes().decode("utf-8")))
-        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError):
+            kept = _foreign_entries(self._read())
+        except OSError as error:
+            raise self._unsaved(error) from error
+        except ValueError:
             kept = {}
         self._write(kept | _changed_entries(settings))
+
+    def _read(self) -> dict[str, Any]:
+        """All entries; none where there is no file. Raises OSError or, for what is no TOML, ValueError."""
+        try:
+            return tomllib.loads(self.path.read_bytes().decode("utf-8"))
+        except (FileNotFoundError, NotADirectoryError):
+            return {}
+
+    def _repaired(self, table: dict[str, Any]) -> tuple[Settings, str | None]:
+        """What is legal in it; the file is written without the rest, after it was kept aside, which is said."""
+        settings, faults = _read_table(table)
+        if not faults:
+            return settings, None
+        notice = f"Settings: {'; '.join(faults)}. The default is used and {self._set_aside()}."
+        try:
+            self._write(_foreign_entries(table) | _changed_entries(settings))
+        except SettingsError:
+            notice += " The repaired file could not be written."
+        return settings, notice
 
     def _write(self, table: dict[str, Any]) -> None:
         partial = self.path.with_name(f"{self.path.name}.{os.getpid()}.part")
@@ -61,9 +92,12 @@ class SettingsFile:
             partial.replace(self.path)
         except OSError as error:
             _remove_quietly(partial)
-            raise SettingsError(
-                f"Settings can't be saved ({self.path}: {error.strerror}); make it writable or set HOTSLOT_HOME."
-            ) from error
+            raise self._unsaved(error) from error
+
+    def _unsaved(self, error: OSError) -> SettingsError:
+        return SettingsError(
+            f"Settings can't be saved ({self.path}: {error.strerror}); make it writable or set HOTSLOT_HOME."
+        )
 
     def _set_aside(self) -> str:
         kept = self.path.with_name(f"{self.path.name}.corrupt-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}")
@@ -78,6 +112,12 @@ class SettingsFile:
         known = [setting.name for setting in SETTING_FIELDS]
         unknown = [f"{name!r}{nearest_in_words(name, known)}" for name in _foreign_entries(table)]
         return f"Settings: {self.path} has {', '.join(unknown)}, which Hotslot does not know: kept there, not used."
+
+
+def changed_fields(before: Settings, after: Settings) -> dict[str, Any]:
+    """Names and new values of the settings that differ."""
+    values = {field.name: getattr(after, field.name) for field in fields(Settings)}
+    return {name: value for name, value in values.items() if value != getattr(before, name)}
 
 
 def _foreign_entries(table: dict[str, Any]) -> dict[str, Any]:

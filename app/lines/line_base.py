@@ -10,7 +10,7 @@ from app.lines.line_input import LineInput
 from app.locations import Locations
 from app.messages import Attachment
 from app.settings import Settings
-from app.settings_keeper import keep_changes
+from app.settings_file import SettingsFile
 from app.store.conversations import Store
 
 
@@ -43,4 +43,5 @@ class LineCommands:
         before = self.session.settings
         self.session.apply_settings(settings)
         self.state.toolset.apply(settings)
-        keep_changes(self.state.locations.config_file, before, settings)
+        if notice := SettingsFile(self.state.locations.config_file).update(before, settings):
+            self.console.notice(notice)

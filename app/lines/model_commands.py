@@ -9,7 +9,7 @@ from app.library import resolve_model
 from app.lines.line_base import LineCommands, LineState
 from app.sanitize import clean_line
 from app.settings import SETTING_FIELDS
-from app.settings_keeper import setting_named, with_setting
+from app.settings_words import setting_named, with_setting
 
 
 class ModelCommands(LineCommands):

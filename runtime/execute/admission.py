@@ -73,7 +73,7 @@ class Admission:
         return Answer(sequence, sampling, harvest, max_new_tokens, now_s)
 
     def count_tokens(self, request: CountTokens) -> int:
-        """Length of the rendered prompt. Raises RequestError as `answer` does, but not for a length that was counted."""
+        """Length of the rendered prompt. Raises RequestError as `answer` does, but not for a length it has counted."""
         return len(self._render(request).ids)
 
     def scoring(self, request: Score, now_s: float) -> Scoring:

@@ -132,6 +132,46 @@ def test_a_repaired_file_keeps_unknown_names(file: SettingsFile) -> None:
     assert file.path.read_text() == 'futur = "x"\n'
 
 
+def test_a_change_is_added_and_options_of_this_run_are_not_kept(file: SettingsFile) -> None:
+    write(file, b'futur = "x"\ntop_k = 3\n')
+    before = Settings(top_k=3, seed=5)
+    assert file.update(before, replace(before, theme="nord")) is None
+    assert file.path.read_text() == 'futur = "x"\ntop_k = 3\ntheme = "nord"\n'
+
+
+def test_a_file_damaged_meanwhile_loses_nothing_by_a_change_and_is_told(file: SettingsFile) -> None:
+    write(file, b"top_k = ")
+    before = Settings(top_k=3)
+    notice = file.update(before, replace(before, theme="nord"))
+    assert notice is not None
+    assert "damaged; the old file is kept as" in notice
+    assert "the settings of this run were written anew" in notice
+    assert kept_aside(file) == [b"top_k = "]
+    assert file.load() == (Settings(top_k=3, theme="nord"), None)
+
+
+def test_a_value_damaged_meanwhile_is_told_by_a_change(file: SettingsFile) -> None:
+    write(file, b'top_k = "many"\n')
+    notice = file.update(Settings(), Settings(theme="nord"))
+    assert notice is not None
+    assert "Top-k" in notice
+    assert len(kept_aside(file)) == 1
+    assert file.load() == (Settings(theme="nord"), None)
+
+
+def test_a_file_that_can_not_be_read_is_not_replaced_by_a_change() -> None:
+    # Not below tmp_path, which only root may enter.
+    with tempfile.TemporaryDirectory() as folder:
+        file = SettingsFile(Path(folder) / "config.toml")
+        file.path.write_bytes(b"top_k = 3\n")
+        file.path.chmod(0)
+        Path(folder).chmod(0o777)
+        with as_ordinary_user(), pytest.raises(SettingsError, match="Permission denied"):
+            file.update(Settings(), Settings(theme="nord"))
+        file.path.chmod(0o600)
+        assert file.path.read_bytes() == b"top_k = 3\n"
+
+
 def test_file_that_is_a_folder(file: SettingsFile) -> None:
     file.path.mkdir(parents=True)
     settings, notice = file.load()

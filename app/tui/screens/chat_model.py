@@ -9,7 +9,8 @@ from app.errors import HotslotError, SettingsError
 from app.library import resolve_model
 from app.locations import Locations
 from app.settings import Settings, ThemeName
-from app.settings_keeper import keep_changes, setting_named, with_setting
+from app.settings_file import SettingsFile
+from app.settings_words import setting_named, with_setting
 from app.store.conversations import Store
 from app.tui.screens.chat_models import ModelShelfControls
 from app.tui.screens.settings import SettingsScreen
@@ -119,7 +120,8 @@ class ModelControls(ModelShelfControls):
         self.session.apply_settings(settings)
         self.apply_tools()
         try:
-            keep_changes(self.locations.config_file, before, settings)
+            if notice := SettingsFile(self.locations.config_file).update(before, settings):
+                self.say(notice, "warning")
         except SettingsError as error:
             self.say(str(error), "error")
         self.app.post_message(self.SettingsChanged(settings))

@@ -121,6 +121,13 @@ async def test_settings_are_shown_changed_and_kept(run_lines: RunLines, location
     assert "temperature = 0.0" in said.err
 
 
+async def test_a_settings_file_damaged_meanwhile_is_told(run_lines: RunLines, locations: Locations) -> None:
+    locations.config_file.parent.mkdir(parents=True, exist_ok=True)
+    locations.config_file.write_bytes(b"top_k = ")
+    said = await run_lines("/overlap off")
+    assert "hotslot: The settings file was damaged; the old file is kept as" in said.err
+
+
 async def test_every_end_of_an_answer_is_told(run_lines: RunLines) -> None:
     said = await run_lines(
         "a", "b", "c", "d", scripts=((Refuse("Too long."),), (Say("x"), End("length")), (Say("y"), Crash()), HELLO)

@@ -243,6 +243,17 @@ async def test_slash_commands_take_a_value_and_refuse_another(make_app: MakeApp)
         assert app.chat.session.settings.thinking == "off"
 
 
+async def test_a_settings_file_damaged_meanwhile_is_told(make_app: MakeApp, locations: Locations) -> None:
+    app = make_app(settings=Settings(top_k=3))
+    async with app.run_test(size=(160, 40)) as pilot:
+        await settle(pilot)
+        locations.config_file.parent.mkdir(parents=True, exist_ok=True)
+        locations.config_file.write_bytes(b"top_k = ")
+        await say(pilot, "/overlap off")
+        await until_shown(pilot, "The settings file was damaged; the old file is kept as")
+    assert SettingsFile(locations.config_file).load()[0].top_k == 3
+
+
 async def test_settings_that_cannot_be_saved_are_used_and_said(make_app: MakeApp, locations: Locations) -> None:
     locations.config_file.mkdir(parents=True)
     app = make_app()
