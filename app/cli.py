@@ -7,9 +7,10 @@ import argparse
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from importlib import import_module
 from typing import Any, NoReturn
 
-from app.commands import ask, bench, chat, doctor, models, plan, score, screen
+from app.commands import screen
 from app.commands.context import CommandContext
 from app.commands.options import add_chat_options, add_engine_options, add_model_option
 from app.console import silence_stdout
@@ -21,10 +22,30 @@ from app.version import package_version
 from runtime.errors import UsageError
 
 FAILED, WRONG_USAGE, INTERRUPTED, PIPE_GONE = 1, 2, 130, 141
+COMMANDS = {
+    "ask": "ask one question and print the answer",
+    "chat": "chat line by line: for pipes, SSH and screen readers",
+    "score": "log-probabilities of given tokens",
+    "plan": "show what a model needs and whether it fits",
+    "models": "models here and on the Hub: list, get, check, remove",
+    "bench": "measure the runtime",
+    "doctor": "check this installation",
+}
+"""Each is the module of its name in `app.commands`."""
 
 
 class _Parser(argparse.ArgumentParser):
-    """Says what is wrong in one line."""
+    """Says what is wrong in one line. A command's own parser gets its arguments once the command is named."""
+
+    module_name: str | None = None
+    """Where the arguments come from; None: they are here."""
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        if self.module_name is not None:
+            # Only now: a command does not wait for the modules of all others.
+            module, self.module_name = import_module(self.module_name), None
+            module.add_arguments(self)
+        return super().parse_known_args(args, namespace)
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message.removeprefix('argument ')}; see: {self.prog} --help")
@@ -51,8 +72,8 @@ def build_parser() -> argparse.ArgumentParser:
     add_engine_options(parser)
     parser.set_defaults(run=screen.run)
     commands = parser.add_subparsers(metavar="COMMAND", title="commands")
-    for command in (ask, chat, score, plan, models, bench, doctor):
-        command.add_parser(commands)
+    for name, help_text in COMMANDS.items():
+        commands.add_parser(name, help=help_text, allow_abbrev=False).module_name = f"app.commands.{name}"
     return parser
 
 

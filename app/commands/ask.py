@@ -53,8 +53,7 @@ class _Question:
     reading: ReadingChoice
 
 
-def add_parser(commands: Any) -> None:
-    parser = commands.add_parser("ask", help="ask one question and print the answer", allow_abbrev=False)
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_model_option(parser)
     parser.add_argument(
         "--file",

@@ -19,8 +19,7 @@ SLOT_SHARES = (1 / 8, 1 / 4, 3 / 8, 1 / 2, 3 / 4)
 """Slot counts where none is given, as shares of all experts."""
 
 
-def add_parser(commands: Any) -> None:
-    parser = commands.add_parser("bench", help="measure the runtime", allow_abbrev=False)
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     benches = parser.add_subparsers(dest="bench", metavar="BENCH", required=True)
     policy = benches.add_parser("policy", help="replay recorded routing", allow_abbrev=False)
     policy.add_argument("traces", metavar="TRACE", nargs="+", help="a file of hotslot ask --trace")

@@ -5,7 +5,6 @@ import asyncio
 import os
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from app.chat.attachments import read_attachment, told_twice
 from app.chat.session import ChatSession
@@ -19,13 +18,8 @@ from app.messages import Attachment
 from app.store.conversations import Store
 
 
-def add_parser(commands: Any) -> None:
-    parser = commands.add_parser(
-        "chat",
-        help="chat line by line: for pipes, SSH and screen readers",
-        description="A message per line; lines that begin with / are commands, /help lists them.",
-        allow_abbrev=False,
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.description = "A message per line; lines that begin with / are commands, /help lists them."
     add_model_option(parser)
     parser.add_argument("--file", action="append", default=[], metavar="F", help="a document for the first message")
     add_tool_options(parser)

@@ -16,8 +16,7 @@ from app.version import package_version
 PACKAGES = ("hotslot", "torch", "textual", "tokenizers", "safetensors", "numpy", "jinja2")
 
 
-def add_parser(commands: Any) -> None:
-    parser = commands.add_parser("doctor", help="check this installation", allow_abbrev=False)
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", metavar="M", default=argparse.SUPPRESS, help="the model to check")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.set_defaults(run=run)

@@ -33,10 +33,7 @@ from runtime.spec import ModelSpec
 _NAME_HELP = "a name in the catalogue, or a repository like owner/name"
 
 
-def add_parser(commands: Any) -> None:
-    parser = commands.add_parser(
-        "models", help="models here and on the Hub: list, get, check, remove", allow_abbrev=False
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     listing = _add_action(actions, "list", run_list, "list what is here and what is in the catalogue, with what fits")
     add_memory_options(listing)

@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from runtime.memory.budget import BudgetPlan, Machine
 
 
-def add_parser(commands: Any) -> None:
-    parser = commands.add_parser("plan", help="show what a model needs and whether it fits", allow_abbrev=False)
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "model",
         metavar="M",

@@ -26,8 +26,7 @@ from runtime.protocol import LoadProgressed, Score, Scored
 _DEFAULT_DTYPE: DtypeName = "fp32"
 
 
-def add_parser(commands: Any) -> None:
-    parser = commands.add_parser("score", help="log-probabilities of given tokens", allow_abbrev=False)
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_model_option(parser)
     parser.add_argument("--ids", metavar="FILE.json", help="a JSON list of token ids")
     parser.add_argument("text_file", metavar="FILE.txt", nargs="?", help="a text file")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from app.cli import COMMANDS
 from app.locations import DEMO_MODEL, asset_path
 from tests.support.command_line import REPO, Ended, run_hotslot
 
@@ -129,9 +130,12 @@ def test_doctor_knows_torch_without_loading_it() -> None:
 
 
 @pytest.mark.speed
-def test_command_line_imports_nothing_heavy() -> None:
+@pytest.mark.parametrize("command", ["", *COMMANDS])
+def test_command_line_imports_nothing_heavy(command: str) -> None:
+    """By itself, and with a command's own modules."""
+    modules = "app.cli, runtime.client, sys" + (f", app.commands.{command}" if command else "")
     code = (
-        "import time; started = time.perf_counter(); import app.cli, runtime.client, sys;"
+        f"import time; started = time.perf_counter(); import {modules};"
         "print(time.perf_counter() - started, sorted({'torch', 'textual', 'numpy', 'transformers'} & set(sys.modules)))"
     )
     run = [sys.executable, "-c", code]
