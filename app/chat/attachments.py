@@ -70,11 +70,6 @@ def told_twice(attachment: Attachment, others: Sequence[Attachment]) -> str | No
     return f"{attachment.name} is attached already; it is sent once."
 
 
-def read_stream(descriptor: int, name: str) -> tuple[Attachment, str | None]:
-    """The same for what comes from a pipe or terminal until it ends."""
-    return read_document(read_pipe(descriptor, name), name, name)
-
-
 def read_pipe(descriptor: int, name: str) -> bytes:
     """All bytes of it, no more than a document may have. Raises AttachmentError."""
     try:

@@ -3,7 +3,6 @@
 import argparse
 import asyncio
 import signal
-import sys
 from collections.abc import Iterator
 from contextlib import aclosing, contextmanager, suppress
 from dataclasses import dataclass
@@ -11,7 +10,6 @@ from pathlib import Path
 from typing import Any, get_args
 
 from app.call_text import call_text
-from app.chat.attachments import decode_text, read_attachment, read_pipe, read_stream, told_twice
 from app.chat.events import (
     AnswerTextStreamed,
     DocumentPlanned,
@@ -29,13 +27,12 @@ from app.chat.events import (
 )
 from app.chat.session import ChatSession
 from app.commands.context import CommandContext
+from app.commands.inputs import read_files, read_prompt
 from app.commands.options import add_chat_options, add_engine_options, add_model_option, parse_output_path
-from app.commands.tool_options import add_tool_options, make_toolbox, offer_asides, offer_document_search
-from app.commands.waiting import said_while_reading
+from app.commands.tool_options import add_tool_options, make_toolbox, offer_given_tools
 from app.console import Console
 from app.documents.reading_plan import ReadingChoice
 from app.engine import LocalEngine
-from app.errors import AttachmentError
 from app.messages import Attachment
 from app.sanitize import clean_line
 from app.store.conversations import Store
@@ -82,8 +79,10 @@ def run(context: CommandContext, arguments: argparse.Namespace) -> int:
     console = context.console
     if [*arguments.file, arguments.prompt].count("-") > 1:
         raise UsageError("stdin can be read once only; give one of --file - and the prompt -.")
-    attachments = _read_files(arguments.file, console)
-    prompt = _read_prompt(arguments.prompt, bool(attachments), console)
+    attachments = read_files(arguments.file, console, may_be_stdin=True)
+    if arguments.prompt is None and not attachments:
+        raise UsageError("There is no prompt; write a question, or - to read it from stdin.")
+    prompt = read_prompt(console) if arguments.prompt == "-" else arguments.prompt or ""
     if not prompt.strip() and not attachments:
         raise UsageError("The prompt is empty; write a question, or - to read it from stdin.")
     trace_path = parse_output_path("--trace", arguments.trace)
@@ -91,44 +90,6 @@ def run(context: CommandContext, arguments: argparse.Namespace) -> int:
     model_path = context.model_path()
     question = _Question(prompt, attachments, arguments.reading)
     return asyncio.run(_ask(context, model_path, question, toolbox, trace_path, arguments.json))
-
-
-def _read_files(names: list[str], console: Console) -> list[Attachment]:
-    attachments: list[Attachment] = []
-    for name in names:
-        with said_while_reading(console, "stdin" if name == "-" else name):
-            attachment, notice = _read_stdin() if name == "-" else read_attachment(Path(name))
-        twice = told_twice(attachment, attachments)
-        if twice is None:
-            attachments.append(attachment)
-        for line in filter(None, (notice, twice)):
-            console.notice(line)
-    return attachments
-
-
-def _read_stdin() -> tuple[Attachment, str | None]:
-    if sys.stdin is None:
-        raise AttachmentError("There is no stdin to read a document from; name a file.")
-    return read_stream(sys.stdin.buffer.fileno(), "stdin")
-
-
-def _read_prompt(prompt: str | None, has_files: bool, console: Console) -> str:
-    if prompt is None and has_files:
-        return ""
-    if prompt is None:
-        raise UsageError("There is no prompt; write a question, or - to read it from stdin.")
-    if prompt != "-":
-        return prompt
-    if sys.stdin is None:
-        return ""
-    with said_while_reading(console, "stdin"):
-        data = read_pipe(sys.stdin.buffer.fileno(), "stdin")
-    if not data:
-        return ""
-    text, notice = decode_text(data, "stdin")
-    if notice:
-        console.notice(notice)
-    return text
 
 
 async def _ask(
@@ -142,8 +103,8 @@ async def _ask(
     # A trace is replayed over empty slots, so that it is recorded over such.
     engine = LocalEngine(context.locations.engine_log_file, context.locations.cache_dir, trace_path is None)
     session = ChatSession(engine, Store.in_memory(), context.settings, model_path, toolbox=toolbox)
-    offer_asides(toolbox, session)
-    offer_document_search(toolbox, session)
+    if toolbox is not None:
+        offer_given_tools(toolbox, session)
     printer = _Printer(context.console, is_json, runs_tools=toolbox is not None)
     try:
         with _interrupt_cancels(session):

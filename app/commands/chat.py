@@ -6,15 +6,13 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
-from app.chat.attachments import read_attachment, told_twice
 from app.chat.session import ChatSession
 from app.commands.context import CommandContext
+from app.commands.inputs import read_files
 from app.commands.options import add_chat_options, add_engine_options, add_model_option
 from app.commands.tool_options import add_tool_options, tool_rules
-from app.commands.waiting import said_while_reading
 from app.engine import LocalEngine
 from app.errors import HotslotError
-from app.messages import Attachment
 from app.store.conversations import Store
 
 
@@ -55,7 +53,7 @@ async def _chat(context: CommandContext, arguments: argparse.Namespace, store: S
     toolset = ToolSet(session, store, tool_rules(arguments))
     lines = LineInput(context.console.notice)
     state = LineState(session, store, context.locations, context.console, lines, toolset)
-    state.attachments += _read_files(context, arguments.file)
+    state.attachments += read_files(arguments.file, context.console, may_be_stdin=False)
     try:
         try:
             toolset.apply(settings)
@@ -65,16 +63,3 @@ async def _chat(context: CommandContext, arguments: argparse.Namespace, store: S
     finally:
         await session.close()
         toolset.close()
-
-
-def _read_files(context: CommandContext, names: list[str]) -> list[Attachment]:
-    attachments: list[Attachment] = []
-    for name in names:
-        with said_while_reading(context.console, name):
-            attachment, notice = read_attachment(Path(name))
-        twice = told_twice(attachment, attachments)
-        if twice is None:
-            attachments.append(attachment)
-        for line in filter(None, (notice, twice)):
-            context.console.notice(line)
-    return attachments

@@ -61,16 +61,13 @@ def make_toolbox(arguments: argparse.Namespace, console: Console) -> ToolBox | N
     return ToolBox(ToolRegistry(*tools), Permissions(rules=rules, otherwise="deny"))
 
 
-def offer_asides(toolbox: ToolBox | None, session: ChatSession) -> None:
-    """Add the tool that asks a fresh context, where it was named."""
-    if toolbox is not None and any(rule.permission == "ask_aside" for rule in toolbox.permissions.rules):
-        toolbox.registry.add(ask_aside_tool(session.side_jobs.ask_aside))
-
-
-def offer_document_search(toolbox: ToolBox | None, session: ChatSession) -> None:
-    """Add the tool that searches the chat's documents, where it was named."""
-    if toolbox is not None and any(rule.permission == "search_document" for rule in toolbox.permissions.rules):
-        toolbox.registry.add(search_document_tool(document_search(lambda: session.documents)))
+def offer_given_tools(toolbox: ToolBox, session: ChatSession) -> None:
+    """Add those of the named tools that only a session can give: they ask a fresh context, and search the documents."""
+    named = {rule.permission for rule in toolbox.permissions.rules}
+    search = document_search(lambda: session.documents)
+    for tool in (ask_aside_tool(session.side_jobs.ask_aside), search_document_tool(search)):
+        if tool.name in named:
+            toolbox.registry.add(tool)
 
 
 def tool_rules(arguments: argparse.Namespace) -> tuple[PermissionRule, ...]:

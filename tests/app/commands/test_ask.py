@@ -260,10 +260,10 @@ def test_nothing_is_kept(run_ask: Any, own_home: Path) -> None:
 
 
 def test_unforeseen_error_is_one_line_and_logged(run_ask: Any, own_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def explode(*_: object) -> None:
+    def explode(*_: object, **__: object) -> None:
         raise KeyError(" ".join(["secret", "words"]))
 
-    monkeypatch.setattr(ask, "_read_prompt", explode)
+    monkeypatch.setattr(ask, "read_files", explode)
     status, _, err, _ = run_ask(ANSWER, "go")
     assert status == 1
     assert err.count("\n") == 1
