@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from app.commands.context import CommandContext
+from app.commands.described_machine import described_machine, judged_disk_bytes
 from app.commands.models_fetch import run_pull, run_verify
 from app.commands.options import add_disk_option, add_memory_options
 from app.console import format_bytes
-from app.described_machine import described_machine, judged_disk_bytes
 from app.errors import ModelNameError
 from app.figures import tok_s_text
 from app.fit import Fit, FitJudge
