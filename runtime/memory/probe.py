@@ -10,6 +10,7 @@ from runtime.errors import UsageError
 from runtime.memory.budget_plan import LIBRARY_BYTES, PROCESS_BASE_BYTES, Machine
 from runtime.options import EngineOptions
 
+_UUID_BYTES = 96
 NVML_NAMES = ("libnvidia-ml.so.1", "nvml.dll")
 
 
@@ -53,19 +54,35 @@ def count_cores() -> int:
 
 
 def free_vram_bytes() -> int | None:
-    """Free memory of the first GPU, or None where there is no driver or no GPU."""
+    """Free memory of the GPU that torch calls the first, or None where there is no driver or no such GPU."""
     library = _load_nvml()
     if library is None or library.nvmlInit_v2() != 0:
         return None
     try:
-        handle, memory = ctypes.c_void_p(), _NvmlMemory()
-        if library.nvmlDeviceGetHandleByIndex_v2(0, ctypes.byref(handle)) != 0:
-            return None
-        if library.nvmlDeviceGetMemoryInfo(handle, ctypes.byref(memory)) != 0:
+        handle, memory = _visible_gpu(library), _NvmlMemory()
+        if handle is None or library.nvmlDeviceGetMemoryInfo(handle, ctypes.byref(memory)) != 0:
             return None
         return int(memory.free)
     finally:
         library.nvmlShutdown()
+
+
+def _visible_gpu(library: ctypes.CDLL) -> ctypes.c_void_p | None:
+    """Handle of the first of CUDA_VISIBLE_DEVICES: an index, or an identity that may be cut short; None for no GPU.
+
+    An index counts as NVML does, by PCI address. CUDA counts so where all GPUs are alike or CUDA_DEVICE_ORDER says so.
+    """
+    wanted = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0].strip()
+    handle, name = ctypes.c_void_p(), ctypes.create_string_buffer(_UUID_BYTES)
+    if wanted.startswith("MIG-"):
+        return handle if library.nvmlDeviceGetHandleByUUID(wanted.encode(), ctypes.byref(handle)) == 0 else None
+    index = 0
+    while library.nvmlDeviceGetHandleByIndex_v2(index, ctypes.byref(handle)) == 0:
+        library.nvmlDeviceGetUUID(handle, name, _UUID_BYTES)
+        if wanted == str(index) or (wanted.startswith("GPU-") and name.value.startswith(wanted.encode())):
+            return handle
+        index += 1
+    return None
 
 
 def _load_nvml() -> ctypes.CDLL | None:
