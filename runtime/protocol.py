@@ -379,6 +379,9 @@ class Finished:
     tool_calls: tuple[ToolCall, ...]
     stopped_by: str = ""
     """The stop text that ended the answer, if one did."""
+    logprobs: tuple[float, ...] = ()
+    """Of each of `generated_ids`: its natural log-probability by the model itself, before penalties, temperature and
+    cuts; NaN where the logits are broken."""
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 import torch
 
 from runtime.execute.harvest import Harvest
-from runtime.execute.sampler import Draws, RowDraw, sample
+from runtime.execute.sampler import DrawnToken, Draws, RowDraw, sample
 from runtime.kernels.torch_ops.sampler import pack_options
 from runtime.options import SamplingOptions
 from runtime.protocol import (
@@ -40,6 +40,7 @@ class Answer:
         self._timing = RequestTiming(accepted_s)
         self._draws = Draws.of(sampling.seed)
         self._seen_ids: set[int] = set()
+        self._logprobs: list[float] = []
         self._choice = pack_options([sampling])[0]
         self._has_penalties = sampling.presence_penalty != 0.0 or sampling.repetition_penalty != 1.0
 
@@ -68,7 +69,7 @@ class Answer:
         number = self._draws.number(len(self.sequence.generated_ids))
         sampled = sample(logits, [self._sampling], [self._seen_ids], [number])
         self.sequence.expect()
-        return self.learn(int(sampled.ids[0]), now_s)
+        return self.learn(DrawnToken(int(sampled.ids[0]), float(sampled.logprobs[0])), now_s)
 
     def next_draw(self) -> RowDraw:
         """How a step that is launched now draws the next token; `expect` it then."""
@@ -79,12 +80,13 @@ class Answer:
         """A step was launched that draws the next token."""
         self.sequence.expect()
 
-    def learn(self, token_id: int, now_s: float) -> list[Event]:
+    def learn(self, token: DrawnToken, now_s: float) -> list[Event]:
         """Events of the token that was expected. If it ends the answer, no further one is."""
-        self.sequence.learn(token_id)
-        self._seen_ids.add(token_id)
+        self.sequence.learn(token.token_id)
+        self._seen_ids.add(token.token_id)
+        self._logprobs.append(token.logprob)
         self._timing.generated(now_s)
-        events: list[Event] = list(self._harvest.push(token_id))
+        events: list[Event] = list(self._harvest.push(token.token_id))
         if self.is_over:
             self.sequence.forget_expected()
             if not self._harvest.is_stopped:
@@ -103,6 +105,7 @@ class Answer:
             self._harvest.reasoning,
             self._harvest.tool_calls,
             self._harvest.stopped_by,
+            tuple(self._logprobs),
         )
 
     def cancelled(self, stats: EngineStats) -> Cancelled:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from runtime.execute.decode_inputs import DrawInputs
-from runtime.execute.sampler import RowDraw
+from runtime.execute.sampler import DrawnToken, RowDraw
 from runtime.kernels.ops import select_ops
 from runtime.layers.step import DecodeRows
 from runtime.schedule.request import UNKNOWN_ID
@@ -36,13 +36,13 @@ class LaunchedStep:
         self._outcome, self._num_rows, self._arrived = outcome, num_rows, arrived
         self._note_counters = note_counters
 
-    def wait(self) -> list[int]:
-        """The rows' token ids; the slots' counters are noted. Waits for this step, not for what follows. Once."""
+    def wait(self) -> list[DrawnToken]:
+        """The rows' tokens; the slots' counters are noted. Waits for this step, not for what follows. Once."""
         if self._arrived is not None:
             self._arrived.synchronize()
-        numbers = self._outcome.tolist()
-        self._note_counters(numbers[:NUM_COUNTERS])
-        return numbers[NUM_COUNTERS : NUM_COUNTERS + self._num_rows]
+        counters, rows = self._outcome[:NUM_COUNTERS], self._outcome[NUM_COUNTERS:].view(2, -1)[:, : self._num_rows]
+        self._note_counters(counters.tolist())
+        return list(map(DrawnToken, rows[0].tolist(), rows[1].view(torch.float64).tolist()))
 
 
 class DeviceDraws:
@@ -54,7 +54,8 @@ class DeviceDraws:
         self._next_ids = torch.zeros(num_state_rows, dtype=torch.int64, device=device)
         self._seen = torch.zeros(num_state_rows, vocab_size, dtype=torch.uint8, device=device)
         """Tokens that each row's sequence generated; read for rows with penalties alone."""
-        self._outcome = torch.zeros(NUM_COUNTERS + max_rows, dtype=torch.int64, device=device)
+        self._outcome = torch.zeros(NUM_COUNTERS + 2 * max_rows, dtype=torch.int64, device=device)
+        """Counters, token ids, and the bits of log-probabilities in fp64."""
         is_cuda = device.type == "cuda"
         self._on_host = [
             torch.zeros_like(self._outcome, device="cpu", pin_memory=is_cuda) for _ in range(_NUM_OUTCOMES)
@@ -84,10 +85,12 @@ class DeviceDraws:
 
     def draw(self, logits: Tensor, draws: DrawInputs, state_rows: Tensor, counters: Tensor) -> None:
         """Launched last: logits fp32 [R, vocab]; counters int64 [3] are those of the slots."""
-        ids, _ = self._sample_rows(logits, draws.choices, self._seen, state_rows, draws.uniforms)
+        ids, logprobs = self._sample_rows(logits, draws.choices, self._seen, state_rows, draws.uniforms)
         self._next_ids.index_copy_(0, state_rows, ids)
         self._outcome[:NUM_COUNTERS].copy_(counters)
-        self._outcome[NUM_COUNTERS : NUM_COUNTERS + len(ids)].copy_(ids)
+        rows = self._outcome[NUM_COUNTERS:].view(2, -1)[:, : len(ids)]
+        rows[0].copy_(ids)
+        rows[1].copy_(logprobs.double().view(torch.int64))
 
     def read(self, num_rows: int, note_counters: Callable[[Sequence[int]], None]) -> LaunchedStep:
         """Have the outcome of the step that was launched copied to the host, behind it. On the current stream."""

@@ -234,14 +234,14 @@ class Engine:
 
     def _read(self, model: LoadedModel, landing: Flight) -> None:
         """Wait for a launched step and hand its tokens to the answers that still want them."""
-        token_ids = landing.step.wait()
+        drawn = landing.step.wait()
         num_wanted = 0
         counts_chats = not all(segment.is_side_call for segment in landing.plan.segments)
-        for segment, answer, token_id in zip(landing.plan.segments, landing.answers, token_ids, strict=True):
+        for segment, answer, token in zip(landing.plan.segments, landing.answers, drawn, strict=True):
             if self._work.get(segment.sequence_id) is not answer:
                 continue
             num_wanted += not (counts_chats and segment.is_side_call)
-            self._hand_over(model, answer, partial(answer.learn, token_id, time.monotonic()))
+            self._hand_over(model, answer, partial(answer.learn, token, time.monotonic()))
         started_s, self._landed_s = max(landing.started_s, self._landed_s), time.monotonic()
         self._account(model, landing.plan, num_wanted, started_s)
 

@@ -32,6 +32,14 @@ class Sampled:
 
 
 @dataclass(frozen=True)
+class DrawnToken:
+    """One token on the host, with its log-probability (see `Sampled`)."""
+
+    token_id: int
+    logprob: float
+
+
+@dataclass(frozen=True)
 class Draws:
     """A request's own source of randomness: number `index` is a hash of both (SplitMix64, Steele et al. 2014)."""
 

@@ -92,6 +92,18 @@ def test_an_answer_is_the_same(way: str, pair: Pair) -> None:
     assert (found.text, found.usage, found.finish_reason) == (expected.text, expected.usage, expected.finish_reason)
 
 
+def test_log_probabilities_are_those_that_a_score_finds(pair: Pair) -> None:
+    request = generate("drawn", max_tokens=24, **WAYS["penalised"])
+    for driver in pair:
+        finished = driver.run(request)
+        assert isinstance(finished, Finished)
+        assert len(finished.logprobs) == len(finished.generated_ids) == 24
+        prompt_ids = driver.engine.model.admission.answer(request, 0.0).sequence.prompt_ids
+        scored = driver.run(Score("scored", token_ids=(*prompt_ids, *finished.generated_ids)))
+        assert isinstance(scored, Scored)
+        assert finished.logprobs == pytest.approx(scored.logprobs[len(prompt_ids) - 1 :], abs=1e-4)
+
+
 def test_the_shipped_models_answer_is_the_same(demo_folder: Path) -> None:
     texts = [
         ask(driver, "story", max_tokens=10, **WAYS["penalised"]).generated_ids
