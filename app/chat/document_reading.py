@@ -83,9 +83,9 @@ class DocumentReader:
         branch: Sequence[Message],
         count: CountTokens,
         context_tokens: int,
-        answer_tokens: int | None = None,
-        choice: ReadingChoice = "auto",
-        read_pieces: ReadPieces | None = None,
+        answer_tokens: int | None,
+        choice: ReadingChoice,
+        read_pieces: ReadPieces,
     ) -> None:
         self._earlier = tuple(message for message in branch[:-1] if not is_left_out(message))
         self._message = branch[-1]
@@ -160,8 +160,6 @@ class DocumentReader:
             return Reading("passages", merged(plan.passages), is_follow_up=is_follow_up) if is_new else None
         if plan.mode == "whole":
             return Reading("whole", is_follow_up=is_follow_up)
-        if self._read_pieces is None:
-            raise ReadingError(f"{document.name} can't be read in pieces here; ask for passages of it.")
         notes = await self._read_pieces(document, self._message.content, plan)
         return Reading("all", notes=notes, is_follow_up=is_follow_up)
 

@@ -66,10 +66,6 @@ class ChatSession(OpenChat):
         self.model_path = model_path
         self.toolbox = toolbox
         """The tools the model is offered; None: none."""
-        self.shorten_result: Shorten | None
-        """Makes less of a result over MAX_RESULT_CHARS; without it such a result is cut, and says so."""
-        self.read_pieces: ReadPieces | None
-        """Reads a document piece by piece; without it a document that does not fit can be searched only."""
         self.stats: EngineStats | None = None
         """The engine's last figures; None before its first start."""
         self._names_chats = names_chats
@@ -78,8 +74,10 @@ class ChatSession(OpenChat):
         self.opening = OpeningReader(engine)
         """Reads ahead after every start of the engine."""
         self.side_jobs = SideJobs(self.side_calls, self._transcript, self._starter)
-        self.shorten_result = self.side_jobs.shorten
-        self.read_pieces = self.side_jobs.read_pieces
+        self.shorten_result: Shorten = self.side_jobs.shorten
+        """Makes less of a result over MAX_RESULT_CHARS."""
+        self.read_pieces: ReadPieces = self.side_jobs.read_pieces
+        """Reads a document that does not fit, piece by piece."""
         self._turn: Turn | None = None
         self._rounds: ToolRounds | None = None
         self._reading: asyncio.Future[str] | None = None
@@ -331,15 +329,13 @@ class ChatSession(OpenChat):
     def _reader(self, branch: Sequence[Message], choice: ReadingChoice, is_draft: bool = False) -> DocumentReader:
         loaded = self._starter.loaded
         assert loaded is not None
-        can_read = self.read_pieces is not None
-        read_pieces = (_read_nothing if is_draft else self._read) if can_read else None
+        read_pieces = _read_nothing if is_draft else self._read
         return DocumentReader(
             branch, self._count, loaded.context_limit_tokens, self.settings.max_tokens, choice, read_pieces
         )
 
     async def _read(self, document: Attachment, question: str, plan: ReadingPlan) -> str:
         """`read_pieces`, which `cancel` ends."""
-        assert self.read_pieces is not None
         self._reading = asyncio.ensure_future(self.read_pieces(document, question, plan))
         try:
             return await self._reading

@@ -64,7 +64,7 @@ class ToolResult:
 class ToolRounds:
     """Lives for one turn."""
 
-    def __init__(self, toolbox: ToolBox, shorten: Shorten | None = None) -> None:
+    def __init__(self, toolbox: ToolBox, shorten: Shorten) -> None:
         self._toolbox = toolbox
         self._shorten = shorten
         self._num_rounds = 0
@@ -195,7 +195,7 @@ class ToolRounds:
 
     async def _readable(self, call: ToolCall, text: str) -> str:
         """The result as the model reads it: all of it, less of it, or its beginning."""
-        if len(text) > MAX_RESULT_CHARS and self._shorten is not None:
+        if len(text) > MAX_RESULT_CHARS:
             try:
                 text = clean(await self._wait(self._shorten(call, text)))
             except SideCallError:

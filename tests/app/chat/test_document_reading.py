@@ -168,9 +168,6 @@ async def test_the_choice_is_the_users(store: Store) -> None:
     assert end_of(events).outcome == "failed"
     assert "harbours.pdf has" in end_of(events).error
     assert "and there is room for" in end_of(events).error
-    session.read_pieces = None
-    events = await say(session, "List all.", LARGE, reading="all")
-    assert "can't be read in pieces here; ask for passages" in end_of(events).error
     assert len(engine.requests) == 1
 
 
