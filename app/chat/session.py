@@ -56,7 +56,6 @@ class ChatSession(OpenChat):
         store: Store,
         settings: Settings,
         model_path: Path,
-        conversation_id: str | None = None,
         names_chats: bool = False,
         toolbox: ToolBox | None = None,
     ) -> None:
@@ -86,8 +85,6 @@ class ChatSession(OpenChat):
         self._is_cancel_asked = False
         self._new_stats: EngineStats | None = None
         engine.on_stats = self._note_stats
-        if conversation_id is not None:
-            self._transcript.open_blocking(conversation_id)
 
     # ---- the engine
 

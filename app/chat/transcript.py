@@ -44,13 +44,7 @@ class Transcript:
 
     async def open(self, conversation_id: str) -> None:
         """Read a conversation from its head. Raises StoreError and keeps the present one then."""
-        self._show(*await self._store.run(_read, self._store, conversation_id))
-
-    def open_blocking(self, conversation_id: str) -> None:
-        """`open` before there is an event loop."""
-        self._show(*_read(self._store, conversation_id))
-
-    def _show(self, conversation: Conversation, messages: Sequence[Message], links: Sequence[MessageLink]) -> None:
+        conversation, messages, links = await self._store.run(_read, self._store, conversation_id)
         self.conversation, self.messages, self._unsaved = conversation, tuple(messages), []
         self._tree = MessageTree(links)
 

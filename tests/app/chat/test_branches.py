@@ -283,7 +283,8 @@ async def test_the_sibling_in_sight_is_remembered(store: Store) -> None:
     await session.show_sibling(first_id)
     assert texts(session) == ["one", "a"]
     assert session.conversation is not None
-    again = ChatSession(ScriptedEngine(), store, Settings(), MODEL, session.conversation.id)
+    again = ChatSession(ScriptedEngine(), store, Settings(), MODEL)
+    await again.open(session.conversation.id)
     assert texts(again) == ["one", "a"]
 
 

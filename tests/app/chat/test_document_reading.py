@@ -85,7 +85,8 @@ async def test_what_does_not_fit_is_passages_that_stay_the_same(store: Store) ->
     async for _ in session.regenerate():
         pass
     assert engine.requests[2].messages == engine.requests[1].messages
-    reopened = ChatSession(engine, store, Settings(), Path("/models/scripted"), session.conversation.id)  # type: ignore[union-attr]
+    reopened = ChatSession(engine, store, Settings(), Path("/models/scripted"))
+    await reopened.open(session.conversation.id)  # type: ignore[union-attr]
     await say(reopened, "And?")
     assert engine.requests[3].messages[0].content == content
 

@@ -90,7 +90,8 @@ async def test_reopened_conversation_goes_on_with_its_ids(store: Store) -> None:
     await say(first, "hi")
     assert first.conversation is not None
     engine = ScriptedEngine()
-    second = ChatSession(engine, store, Settings(), MODEL, first.conversation.id)
+    second = session_of(engine, store)
+    await second.open(first.conversation.id)
     await say(second, "and?")
     roles = [message.role for message in engine.requests[0].messages]
     assert roles == ["user", "assistant", "user"]

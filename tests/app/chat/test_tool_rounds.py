@@ -76,7 +76,8 @@ async def test_turn_with_tools_is_stored_and_reopened(tmp_path: Path) -> None:
     await say(session, "go", lambda _: PermissionAnswer(True, "always"))
     assert session.conversation is not None
     engine = ScriptedEngine(DONE)
-    again = ChatSession(engine, store, session.settings, Path("/m"), session.conversation.id)
+    again = ChatSession(engine, store, session.settings, Path("/m"))
+    await again.open(session.conversation.id)
     assert again.messages == session.messages
     await say(again, "and?")
     shown = [(message.role, message.content) for message in engine.requests[0].messages]

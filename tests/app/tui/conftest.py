@@ -30,7 +30,6 @@ def make_app(locations: Locations, store: Store, tmp_path: Path) -> MakeApp:
         *scripts: tuple[Step, ...],
         engine: ScriptedEngine | None = None,
         settings: Settings | None = None,
-        conversation_id: str | None = None,
         notices: tuple[str, ...] = (),
         names_chats: bool = False,
         kept_in: Store | None = None,
@@ -38,7 +37,7 @@ def make_app(locations: Locations, store: Store, tmp_path: Path) -> MakeApp:
         kept_in = kept_in or store
         engine = engine or ScriptedEngine(*scripts)
         settings = settings or Settings(tools=False)
-        session = ChatSession(engine, kept_in, settings, tmp_path / "model", conversation_id, names_chats)
+        session = ChatSession(engine, kept_in, settings, tmp_path / "model", names_chats)
         return HotslotApp(session, kept_in, locations, notices)
 
     return make

@@ -132,7 +132,8 @@ async def test_a_long_chat_keeps_few_blocks_and_brings_earlier_ones_back(
     monkeypatch.setattr(transcript, "MOST_BLOCKS", 14)
     monkeypatch.setattr(transcript, "KEPT_BLOCKS", 8)
     conversation_id = store_chat(store, "Long", *(f"message {index}" for index in range(301)))
-    app = make_app((Say("answer"),), conversation_id=conversation_id)
+    app = make_app((Say("answer"),))
+    await app.chat.session.open(conversation_id)
     async with app.run_test(size=(80, 24)) as pilot:
         await settle(pilot)
         assert len(app.chat.transcript.blocks) == 8

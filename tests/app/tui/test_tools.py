@@ -154,7 +154,8 @@ async def test_stored_turns_are_one_block_with_their_cards(make_app: MakeApp, st
         await settle(pilot)
         assert app.chat.session.conversation is not None
         conversation_id = app.chat.session.conversation.id
-    again = make_app(DONE, conversation_id=conversation_id)
+    again = make_app(DONE)
+    await again.chat.session.open(conversation_id)
     async with again.run_test(size=(100, 40)) as pilot:
         await settle(pilot)
         assert len(again.chat.query(AnswerBlock)) == 1
