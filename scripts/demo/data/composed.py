@@ -75,10 +75,11 @@ class Composer:
                 self.forms[-1] = Form(form.words, form.second, form.questions, (*form.answers, line[2:]))
             else:
                 lists = line.split("+")
+        self.weights = list(itertools.accumulate(len(form.questions) ** 0.5 for form in self.forms))
 
     def exchange(self, rng: random.Random) -> tuple[str, str]:
         """A plain question, not yet varied, and its answer."""
-        form = rng.choices(self.forms, [len(form.questions) ** 0.5 for form in self.forms])[0]
+        form = rng.choices(self.forms, cum_weights=self.weights)[0]
         word, other = rng.choice(form.words), rng.choice(form.second)
         question = fill_in(rng.choice(form.questions), word, other)
         return question, fill_in(rng.choice(form.answers), turned(word), turned(other))

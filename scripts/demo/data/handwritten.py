@@ -124,7 +124,31 @@ THINGS = (
 )
 THINGS += ("describe {x}", "tell me something about {x}", "do you know {x}", "do you know what {x} is", "{x}")
 THINGS += ("tell me a little about {x}", "i want to know more about {x}", "what can you tell me about {x}", "whats {x}")
-FRAMES = {"? ": ("{x}",), "~ ": TASKS, "= ": THINGS}
+NAMES = ("{x}", "what does {x} do", "what is {x} for", "what's {x}", "what is {x} good for", "when do i need {x}")
+NAMES += (
+    "how do i use {x}",
+    "what about {x}",
+    "what happens with {x}",
+    "i saw {x}, what is it",
+    "{x}, what does that do",
+)
+NAMES += (
+    "why would i use {x}",
+    "the help says {x}",
+    "{x} in hotslot",
+    "{x} meaning",
+    "can i use {x}",
+    "explain {x} to me",
+)
+NAMES += (
+    "is there {x}",
+    "i don't get {x}",
+    "do i need {x}",
+    "tell me how {x} works",
+    "info on {x}",
+    "what if i use {x}",
+)
+FRAMES = {"? ": ("{x}",), "~ ": TASKS, "= ": THINGS, "@ ": NAMES}
 UNKNOWN = (
     "I am not sure. I am a small model and do not know much about {x}.",
     "I do not know much about {x}, sorry. Please look it up.",
@@ -169,7 +193,8 @@ class Block:
 def read_blocks(path: Path, is_examined: bool = False) -> list[Block]:
     """Lines of questions ("?", "~" things to do, "=" things to explain), then lines of answers ("!").
 
-    Lines that begin with "+" ("+?", "+~", "+=") are more ways to ask, which evaluation leaves alone.
+    Lines that begin with "+" ("+?", "+~", "+=") are more ways to ask, which evaluation leaves alone; "+@" has names of
+    keys, commands and options.
     """
     blocks: list[Block] = []
     whole: list[str] = []

@@ -27,13 +27,16 @@ REPEAT = (
     "Repeat this: {t}", "Say: {t}", "Please repeat: {t}", "Copy this text: {t}", "Write exactly this: {t}", "Say {t}",
     "Repeat after me: {t}", "Say the following: {t}", "Can you repeat this? {t}", "Echo: {t}",
 )  # fmt: skip
+REPEAT_SHARE = 0.4
 SHAPES = ("{k}: {v}", "{k} = {v}", "- {k}: {v}", "{k} | {v}", "* {k} - {v}", "{k}\t{v}", "{k} -> {v}", "{k} is {v}")
 
 
 def entry_word(fill: Fillers) -> str:
     kind = fill.rng.random()
-    if kind < 0.45 and fill.lexicon:
+    if kind < 0.25 and fill.lexicon:
         word = fill.rng.choice(fill.lexicon)
+    elif kind < 0.45 and fill.lexicon:
+        word = blend(fill)
     elif kind < 0.6:
         word = fill.letters(fill.rng.choice((2, 3)))
     elif kind < 0.75:
@@ -41,6 +44,12 @@ def entry_word(fill: Fillers) -> str:
     else:
         word = fill.word()
     return capitalised(word) if fill.rng.random() < 0.3 else word
+
+
+def blend(fill: Fillers) -> str:
+    """The beginning of one word and the end of another: the pieces of which unknown words are made, to be copied."""
+    first, last = fill.rng.choice(fill.lexicon), fill.rng.choice(fill.lexicon)
+    return first[: fill.rng.randint(2, max(2, len(first) - 2))] + last[fill.rng.randrange(max(1, len(last) - 2)) :]
 
 
 def entry_value(fill: Fillers) -> str:
@@ -100,12 +109,12 @@ def marks_of(rng: random.Random, keys: list[str]) -> dict[str, str]:
 
 
 def repeat_chat(fill: Fillers) -> Conversation:
-    text = " ".join(entry_word(fill) for _ in range(fill.rng.choice((1, 1, 2, 3, 5, 8, 12))))
+    text = " ".join(entry_word(fill) for _ in range(fill.rng.choice((1, 1, 2, 3, 5, 8, 12, 20, 35))))
     return Conversation("repeat", pairs(fill.rng.choice(REPEAT).format(t=text), text))
 
 
 def copying_chat(fill: Fillers) -> Conversation:
-    if fill.rng.random() < 0.25:
+    if fill.rng.random() < REPEAT_SHARE:
         return repeat_chat(fill)
     chat = lookup_chat(fill)
     if fill.rng.random() < 0.1:

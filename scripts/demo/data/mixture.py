@@ -13,6 +13,7 @@ from demo.data.glossary import read_glosses
 from demo.data.handwritten import SYSTEM_LINES, Handwritten, normalised, unknown_person
 from demo.data.lookups import copying_chat
 from demo.data.memory import around, recall_chat, untold_chat
+from demo.data.oddities import odd_chat
 from demo.data.passages import Passages, read_passages
 from demo.data.readings import read_readings
 from demo.data.reasoning import with_thoughts
@@ -51,6 +52,7 @@ class Mix:
     summaries: int
     lookups: int = 0
     app_chats: int = 0
+    oddities: int = 0
 
 
 SHORT_MIX = Mix(
@@ -86,6 +88,7 @@ FINDING_MIX = Mix(
     summaries=8_000,
     lookups=52_000,
     app_chats=44_000,
+    oddities=26_000,
 )
 DEEP_MIX = Mix(
     teacher_rounds=1.0,
@@ -103,6 +106,7 @@ DEEP_MIX = Mix(
     summaries=2_500,
     lookups=12_000,
     app_chats=13_000,
+    oddities=5_000,
 )
 
 LONG_MIX = Mix(
@@ -175,7 +179,7 @@ class Generators:
         if kind < 0.16:
             return around(fill, self.tools.chat(fill))
         between = self.small_talk(fill)
-        if kind < 0.22:
+        if kind < 0.19:
             return untold_chat(fill, between)
         return recall_chat(fill, between, between=rng.choice((0, 0, 1, 1, 2, 3, 5, 6, 8)))[0]
 
@@ -244,6 +248,8 @@ class Generators:
         elif kind == "app_chats":
             conversation = self.app_chat(rng, length)
             return with_thoughts(rng, conversation) if rng.random() < APP_THINKING_SHARE else conversation
+        elif kind == "oddities":
+            conversation = odd_chat(self.fill(rng), self.handwritten, length)
         elif kind == "sums":
             return sum_chat(self.fill(rng), thinking=rng.random() < THINKING_SUMS_SHARE)
         elif kind == "unknown":

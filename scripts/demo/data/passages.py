@@ -126,7 +126,7 @@ class Passages:
 
 def swapper(fill: Fillers, text: str) -> Callable[[str], str]:
     """-> function that exchanges first names and numbers of the text, the same everywhere."""
-    names = [name for name in set(re.findall(r"\b[A-Z][a-z]+\b", text)) if name in FIRST_NAMES]
+    names = [name for name in sorted(set(re.findall(r"\b[A-Z][a-z]+\b", text))) if name in FIRST_NAMES]
     numbers = set(re.findall(r"\b\d{2,4}\b", text))
     table = {name: fill.first_name() for name in names}
     for number in sorted(numbers):

@@ -3,6 +3,7 @@
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import TypeVar
 
@@ -90,6 +91,12 @@ def read_common_words(text_folder: Path) -> dict[str, tuple[str, ...]]:
     return {kind: tuple(words.split()) for kind, words in (line.split(": ") for line in lines)}
 
 
+@lru_cache
+def halves(words: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """What training draws from, and every fourth word, which is left to evaluation."""
+    return tuple(word for index, word in enumerate(words) if index % 4), words[::4]
+
+
 def with_article(word: str) -> str:
     return ("an " if word[0].lower() in "aeiou" else "a ") + word
 
@@ -112,8 +119,8 @@ class Fillers:
     def first_name(self) -> str:
         return self.rng.choice(self.half(FIRST_NAMES))
 
-    def half(self, words: list[str]) -> list[str]:
-        return words[::4] if self.held_out else [word for index, word in enumerate(words) if index % 4]
+    def half(self, words: list[str]) -> tuple[str, ...]:
+        return halves(tuple(words))[self.held_out]
 
     def phrasing(self, options: Sequence[T]) -> T:
         """One of the ways to say something; of five or more, every fifth is held out."""
