@@ -47,7 +47,6 @@ def command_variables(variables: Mapping[str, str] | None = None) -> dict[str, s
     return passed | quiet | {"PATH": ":".join(found) or _USUAL_PATH}
 
 
-def reader_variables(variables: Mapping[str, str] | None = None) -> dict[str, str]:
+def reader_variables() -> dict[str, str]:
     """What the process that reads documents needs to start: where the system finds this Python's libraries."""
-    values = os.environ if variables is None else variables
-    return {name: values[name] for name in ("LD_LIBRARY_PATH",) if name in values}
+    return {name: os.environ[name] for name in ("LD_LIBRARY_PATH",) if name in os.environ}

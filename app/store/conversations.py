@@ -102,10 +102,10 @@ class Store:
 
     # ---- writing
 
-    def create_conversation(self, model: str, title: str = "", conversation_id: str | None = None) -> Conversation:
-        """A conversation without messages. Creating one that exists returns the existing one."""
+    def create_conversation(self, model: str, title: str = "") -> Conversation:
+        """A conversation without messages."""
         now = time.time()
-        created = Conversation(conversation_id or new_id(), title, now, now, None, model)
+        created = Conversation(new_id(), title, now, now, None, model)
         self.write_conversation(created, ())
         return self.conversation(created.id)
 

@@ -47,9 +47,9 @@ class InjectedRouting:
         self._current_logits.copy_(self._logits.index_select(0, self._step)[0])
         self._step.add_(1).remainder_(len(self._trace))
 
-    def rewind(self, step: int = 0) -> None:
-        """Start again at a step."""
-        self._step.fill_(step)
+    def rewind(self) -> None:
+        """Start again at the first step."""
+        self._step.zero_()
 
     def next_layer(self) -> Tensor:
         """What the next layer of the step routes to, int64 [rows, k]."""

@@ -31,12 +31,12 @@ _ABOVE = 0.1
 """Logits of what is routed lie so far above the router's own largest."""
 
 
-def reuse_exponent(num_experts: int, num_routed: int, slots_per_layer: float, hit_rate: float, seed: int = 0) -> float:
+def reuse_exponent(num_experts: int, num_routed: int, slots_per_layer: float, hit_rate: float) -> float:
     """The exponent by which `hit_rate` of a token's experts are among the `slots_per_layer` used last."""
     low, high = 0.0, 4.0
     for _ in range(20):
         middle = (low + high) / 2
-        places = _draw_places(np.random.default_rng(seed), _CALIBRATION_DRAWS, num_experts, num_routed, middle)
+        places = _draw_places(np.random.default_rng(0), _CALIBRATION_DRAWS, num_experts, num_routed, middle)
         if (places < slots_per_layer).mean() < hit_rate:
             low = middle
         else:
@@ -44,9 +44,9 @@ def reuse_exponent(num_experts: int, num_routed: int, slots_per_layer: float, hi
     return (low + high) / 2
 
 
-def reuse_trace(spec: ModelSpec, num_tokens: int, exponent: float, seed: int = 0) -> NDArray[np.int16]:
+def reuse_trace(spec: ModelSpec, num_tokens: int, exponent: float) -> NDArray[np.int16]:
     """int16 [tokens, layers, k], distinct per layer: a random order of recency at first, then as it comes."""
-    moe, rng = spec.moe, np.random.default_rng(seed)
+    moe, rng = spec.moe, np.random.default_rng(0)
     recency = np.argsort(rng.random((spec.num_layers, moe.num_experts)), axis=1).astype(np.int16)
     trace = np.empty((num_tokens, spec.num_layers, moe.num_experts_per_token), np.int16)
     for token in range(num_tokens):

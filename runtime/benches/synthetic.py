@@ -124,11 +124,11 @@ class RandomTensors:
         return values.mul_(1.0 / math.sqrt(shape[-1]))
 
 
-def random_bank(layout: RecordLayout, num_experts: int, seed: int = 0) -> Tensor:
+def random_bank(layout: RecordLayout, num_experts: int) -> Tensor:
     """uint8 [num_experts, record_bytes]: valid records whose experts keep activations near 1."""
     if layout.expert_format != "nvfp4":
-        return _plain_bank(layout, num_experts, seed)
-    rng = np.random.default_rng(seed)
+        return _plain_bank(layout, num_experts)
+    rng = np.random.default_rng(0)
     num_drawn = min(num_experts, _DISTINCT_RECORDS)
     drawn = np.frombuffer(rng.bytes(num_drawn * layout.record_bytes), np.uint8).reshape(num_drawn, -1)
     bank = np.tile(drawn, (-(-num_experts // num_drawn), 1))[:num_experts]
@@ -144,9 +144,9 @@ def random_bank(layout: RecordLayout, num_experts: int, seed: int = 0) -> Tensor
     return torch.from_numpy(bank)
 
 
-def _plain_bank(layout: RecordLayout, num_experts: int, seed: int) -> Tensor:
+def _plain_bank(layout: RecordLayout, num_experts: int) -> Tensor:
     dtype = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}[layout.expert_format]
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(0)
     values = torch.randn(num_experts, 3 * layout.hidden * layout.intermediate, generator=generator)
     values /= math.sqrt(layout.hidden)
     bank = torch.zeros(num_experts, layout.record_bytes, dtype=torch.uint8)

@@ -35,7 +35,7 @@ def num_distinct_routes(spec: ModelSpec, num_slots: int, num_rows: int) -> int:
 
 
 def hit_rate_trace(
-    spec: ModelSpec, policy: str, num_slots: int, num_steps: int, num_rows: int, hit_rate: float, seed: int = 0
+    spec: ModelSpec, policy: str, num_slots: int, num_steps: int, num_rows: int, hit_rate: float
 ) -> NDArray[np.int64]:
     """Of each layer's distinct experts `hit_rate` have a slot, once the slots are full."""
     num_distinct = num_distinct_routes(spec, num_slots, num_rows)
@@ -45,16 +45,16 @@ def hit_rate_trace(
         miss_rate = (1.0 - hit_rate) * num_distinct
         return int((step + 1) * miss_rate) - int(step * miss_rate)
 
-    return _simulate(spec, policy, num_slots, num_steps, num_rows, num_distinct, num_missed, seed)
+    return _simulate(spec, policy, num_slots, num_steps, num_rows, num_distinct, num_missed)
 
 
 def fixed_miss_trace(
-    spec: ModelSpec, num_slots: int, num_steps: int, num_rows: int, num_missed: int, seed: int = 0
+    spec: ModelSpec, num_slots: int, num_steps: int, num_rows: int, num_missed: int
 ) -> NDArray[np.int64]:
     """All routes of a layer distinct: exactly `num_missed` misses per layer and step under lru, once the slots are
     full."""
     num_distinct = num_rows * spec.moe.num_experts_per_token
-    return _simulate(spec, "lru", num_slots, num_steps, num_rows, num_distinct, lambda step: num_missed, seed)
+    return _simulate(spec, "lru", num_slots, num_steps, num_rows, num_distinct, lambda step: num_missed)
 
 
 def _simulate(
@@ -65,10 +65,9 @@ def _simulate(
     num_rows: int,
     num_distinct: int,
     num_missed: Callable[[int], int],
-    seed: int,
 ) -> NDArray[np.int64]:
     """Every step's experts differ from the last one's as far as that allows."""
-    moe, rng = spec.moe, np.random.default_rng(seed)
+    moe, rng = spec.moe, np.random.default_rng(0)
     cache = SlotCache(
         spec.num_layers, moe.num_experts, num_slots, make_policy(policy, spec.num_layers, moe.num_experts),
         num_choices=moe.num_experts_per_token, max_rows=num_rows,

@@ -65,14 +65,6 @@ class PagePool:
         assert self.index_keys_flat is not None
         self.index_keys_flat[layer].index_copy_(0, slots, keys.to(self.index_keys_flat.dtype))
 
-    @staticmethod
-    def page_bytes(spec: ModelSpec, dtype_bytes: int) -> int:
-        """Bytes of one page over all attention layers."""
-        elements = 2 * PAGE_TOKENS * spec.attention.num_kv_heads * spec.attention.head_dim
-        if spec.indexer is not None:
-            elements += index_slots_per_page(spec.indexer.block_tokens) * spec.indexer.head_dim
-        return len(spec.attention_layers) * elements * dtype_bytes
-
     @property
     def num_bytes(self) -> int:
         """Bytes the pool holds."""

@@ -16,34 +16,23 @@ class StatePool:
 
     recurrent fp32 [delta layers, rows, Hv, dk, dv]; conv [delta layers, rows, K-1, channels];
     ngram_conv [n-gram layers, rows, (K-1)*n, S*H]; last_ids int64 [rows, n-1];
-    pending_index_keys [attention layers, rows, R-1, index_dim]. Convolutions and index keys have the compute dtype.
+    pending_index_keys [attention layers, rows, R-1, index_dim]; convolutions and index keys are fp32.
     """
 
-    def __init__(
-        self, spec: ModelSpec, num_rows: int, device: torch.device | str, dtype: torch.dtype = torch.float32
-    ) -> None:
+    def __init__(self, spec: ModelSpec, num_rows: int, device: torch.device | str) -> None:
         self.num_rows = num_rows
         self._break_id = spec.ngram.break_token_id if spec.ngram is not None else 0
         shapes = _row_shapes(spec)
 
-        def zeros(name: str, dtype: torch.dtype) -> Tensor:
+        def zeros(name: str, dtype: torch.dtype = torch.float32) -> Tensor:
             num_layers, *row_shape = shapes[name]
             return torch.zeros((num_layers, num_rows, *row_shape), device=device, dtype=dtype)
 
-        self.recurrent = zeros("recurrent", torch.float32)
-        self.conv = zeros("conv", dtype)
-        self.ngram_conv = zeros("ngram_conv", dtype)
-        self.pending_index_keys = zeros("pending_index_keys", dtype)
+        self.recurrent = zeros("recurrent")
+        self.conv = zeros("conv")
+        self.ngram_conv = zeros("ngram_conv")
+        self.pending_index_keys = zeros("pending_index_keys")
         self.last_ids = zeros("last_ids", torch.int64)[0].fill_(self._break_id)
-
-    @staticmethod
-    def row_bytes(spec: ModelSpec, dtype_bytes: int = 4) -> int:
-        """Bytes of one row; `dtype_bytes` is the compute dtype's."""
-        element_bytes = {"recurrent": 4, "last_ids": 8}
-        return sum(
-            element_bytes.get(name, dtype_bytes) * torch.Size(shape).numel()
-            for name, shape in _row_shapes(spec).items()
-        )
 
     @property
     def num_bytes(self) -> int:

@@ -77,14 +77,12 @@ class DecodeSteps:
         experts: DeviceExperts,
         inputs: DecodeInputs,
         streams: DecodeStreams | None,
-        level: OverlapLevel = "off",
         captures: bool = True,
     ) -> None:
-        assert streams is not None or level == "off", "overlap needs streams"
         self._decoder, self._pages, self._states, self._experts = decoder, pages, states, experts
         self._inputs, self._streams, self._captures = inputs, streams, captures
         self._draws = DeviceDraws(states.num_rows, decoder.spec.vocab_size, inputs.max_rows, states.last_ids.device)
-        self.level = level
+        self.level: OverlapLevel = "off"
         self._steps: dict[int, DecodeStep] = {}
         self._graph_pool: Any = None
 
@@ -98,6 +96,7 @@ class DecodeSteps:
         self._steps.clear()
         self._graph_pool = torch.cuda.graph_pool_handle() if self._streams is not None and self._captures else None
         self.level = level or self.level
+        assert self._streams is not None or self.level == "off", "overlap needs streams"
         branches: Branches = SerialBranches()
         if self._streams is not None:
             branches = StreamBranches(self._streams, self.level)

@@ -8,6 +8,8 @@ import torch
 from runtime.cache.page_pool import PagePool
 from runtime.cache.state_pool import StatePool
 from runtime.families.registry import read_spec
+from runtime.memory.budget import ACTIVATION_BYTES
+from runtime.memory.sizes import index_key_page_bytes, kv_page_bytes, state_row_bytes
 from runtime.spec import ModelSpec
 from tests.support.tiny_models import BREAK_ID, CONFIGS, tiny_config
 
@@ -17,9 +19,11 @@ def spec(request: pytest.FixtureRequest, tmp_path: Path) -> ModelSpec:
     return read_spec(tiny_config(**CONFIGS[request.param]).to_dict(), str(tmp_path))
 
 
-def test_pools_hold_exactly_the_bytes_they_announce(spec: ModelSpec) -> None:
-    assert PagePool(spec, 5, "cpu", torch.float32).num_bytes == 5 * PagePool.page_bytes(spec, 4)
-    assert StatePool(spec, 3, "cpu").num_bytes == 3 * StatePool.row_bytes(spec)
+def test_pools_hold_exactly_the_bytes_that_are_planned(spec: ModelSpec) -> None:
+    for dtype in (torch.float16, torch.float32):
+        page_bytes = kv_page_bytes(spec, dtype.itemsize) + index_key_page_bytes(spec, dtype.itemsize)
+        assert PagePool(spec, 5, "cpu", dtype).num_bytes == 5 * page_bytes
+    assert StatePool(spec, 3, "cpu").num_bytes == 3 * state_row_bytes(spec, ACTIVATION_BYTES)
 
 
 def test_copying_a_page_copies_all_of_it_and_nothing_else(spec: ModelSpec) -> None:

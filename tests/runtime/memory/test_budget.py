@@ -8,8 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runtime.cache.page_pool import PagePool
-from runtime.cache.state_pool import StatePool
 from runtime.errors import BudgetError
 from runtime.families.registry import read_spec
 from runtime.kernels.torch_ops import attention, experts
@@ -19,7 +17,6 @@ from runtime.memory.budget_plan import BudgetPlan, Machine
 from runtime.options import EngineOptions
 from runtime.record import RecordLayout
 from runtime.spec import ModelSpec
-from tests.support.tiny_models import CONFIGS, tiny_config
 
 MIB, GIB = 2**20, 2**30
 
@@ -298,15 +295,6 @@ def test_any_plan_adds_up_and_keeps_its_limits(
             assert budget.num_cached_records >= min(num_experts, 2 * budget.num_ring_slots)
 
 
-@pytest.mark.parametrize("name", CONFIGS)
-def test_formulas_are_those_of_the_pools(name: str) -> None:
-    spec = read_spec(tiny_config(**CONFIGS[name]).to_dict(), name)
-    for element_bytes in (2, 4):
-        page_bytes = sizes.kv_page_bytes(spec, element_bytes) + sizes.index_key_page_bytes(spec, element_bytes)
-        assert page_bytes == PagePool.page_bytes(spec, element_bytes)
-        assert sizes.state_row_bytes(spec, element_bytes) == StatePool.row_bytes(spec, element_bytes)
-
-
 @pytest.mark.parametrize("kv", ["device", "host"])
 def test_few_keys_and_values_are_wide(flagship: ModelSpec, small: ModelSpec, kv: str) -> None:
     """fp32 within 64 MiB on a card, else fp16; always fp32 in the check mode and on a CPU."""
@@ -316,7 +304,8 @@ def test_few_keys_and_values_are_wide(flagship: ModelSpec, small: ModelSpec, kv:
         assert budget.has_wide_kv is is_wide
         page_bytes = sizes.kv_page_bytes(spec, 4 if is_wide else 2)
         assert budget.kv_bytes + budget.host_kv_bytes == budget.num_pages * page_bytes
-        assert is_wide == (budget.num_pages * PagePool.page_bytes(spec, 4) <= 64 * MIB)
+        wide_page_bytes = sizes.kv_page_bytes(spec, 4) + sizes.index_key_page_bytes(spec, 4)
+        assert is_wide == (budget.num_pages * wide_page_bytes <= 64 * MIB)
         assert plan(spec, DESKTOP, replace(options, dtype="fp32")).has_wide_kv
     assert plan(flagship, LAPTOP, OPTIONS).has_wide_kv
 
