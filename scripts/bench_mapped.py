@@ -30,7 +30,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import torch
 from safetensors.torch import load_file
 
-from runtime.benches.kernel_counts import cpu_seconds_of, disk_bytes_of, peak_bytes_of
+from runtime.benches.process_counts import cpu_seconds_of, disk_bytes_of, peak_bytes_of
 from runtime.checkpoint.facts import read_facts
 from runtime.client import EngineClient, child_environment
 from runtime.execute.opened_model import ModelFolder

@@ -26,8 +26,8 @@ sys.path.insert(0, str(REPO))
 # The repository's own packages, wherever the script is started from.
 from runtime.benches.decode_rig import Rig, RoutedSteps  # noqa: E402
 from runtime.benches.injection import InjectedRouting  # noqa: E402
-from runtime.benches.kernel_counts import cpu_seconds_of  # noqa: E402
 from runtime.benches.measures import describe_device, measure_bandwidths, time_runs  # noqa: E402
+from runtime.benches.process_counts import cpu_seconds_of  # noqa: E402
 from runtime.benches.synthetic import FLAGSHIP, TINY, StoreFilling, synthetic_spec  # noqa: E402
 from runtime.benches.traces import hit_rate_trace  # noqa: E402
 from runtime.checkpoint.facts import read_facts  # noqa: E402

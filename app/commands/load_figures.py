@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from runtime.benches.kernel_counts import disk_bytes_of, drop_page_cache
+from runtime.benches.process_counts import disk_bytes_of, drop_page_cache
 from runtime.checkpoint.facts import open_checkpoint
 from runtime.checkpoint.skipped_parts import is_skipped
 from runtime.client import EngineClient

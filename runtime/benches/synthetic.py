@@ -68,7 +68,7 @@ class RandomTensors:
     """Stands in for a checkpoint's `TensorSource`: every dense tensor is drawn when it is asked for."""
 
     def __init__(self, spec: ModelSpec, device: torch.device) -> None:
-        self._spec, self._device = spec, device
+        self._device = device
         self._generator = torch.Generator(device).manual_seed(_SEED)
         entries = {name: _entry(name, "BF16", shape) for name, shape in dense_tensors(spec, NAMES).items()}
         self._hashes: dict[str, NgramHash] = {}

@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from runtime.benches.kernel_counts import disk_bytes_of, drop_page_cache
+from runtime.benches.process_counts import disk_bytes_of, drop_page_cache
 from runtime.memory.disk_rate import measure_disk_rate
 
 MIB = 1 << 20

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from runtime.benches.kernel_counts import drop_page_cache
+from runtime.benches.process_counts import drop_page_cache
 from runtime.checkpoint import page_reader
 from runtime.checkpoint.page_reader import PageReader
 

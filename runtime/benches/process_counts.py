@@ -1,4 +1,4 @@
-"""The kernel's own counts of a process, and page caches dropped, so that it reads the disk."""
+"""What the system has counted of a process, and page caches dropped, so that it reads the disk."""
 
 import os
 from collections.abc import Sequence
