@@ -132,18 +132,22 @@ class DocumentReader:
             return await self._plan_as(self._choice, number, room_tokens, num_tokens)
         try:
             choice: ReadingChoice = "auto" if wants_all(self._message.content) else "passages"
-            return await self._plan_as(choice, number, room_tokens, num_tokens)
+            return await self._plan_as(choice, number, room_tokens, num_tokens, "searched again")
         except ReadingError as error:
             return ReadingPlan("passages", (), f"nothing more is shown: {error}", 0)
 
-    async def _plan_as(self, choice: ReadingChoice, number: int, room_tokens: int, num_tokens: int) -> ReadingPlan:
+    async def _plan_as(
+        self, choice: ReadingChoice, number: int, room_tokens: int, num_tokens: int, because: str = "as chosen"
+    ) -> ReadingPlan:
         """Passages are counted: where the estimate was too low, fewer are planned."""
         document, question = self._documents[number], self._message.content
         shown = self._shown_before(document)
         planned_room = room_tokens
         while True:
             # In a thread: searching a large document takes a second.
-            plan = await asyncio.to_thread(reading_plan, document, question, planned_room, num_tokens, choice, shown)
+            plan = await asyncio.to_thread(
+                reading_plan, document, question, planned_room, num_tokens, choice, shown, because
+            )
             if plan.mode != "passages":
                 return plan
             shown_part, others = _with_passages(document, plan), self._documents[:number]

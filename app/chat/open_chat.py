@@ -32,8 +32,16 @@ class OpenChat:
 
     @property
     def documents(self) -> tuple[Attachment, ...]:
-        """Those of the current branch, the oldest first: what citations name and `search_document` searches."""
-        return tuple(document for message in self.messages for document in message.attachments)
+        """Those of the current branch, the oldest first: what citations name and `search_document` searches.
+
+        One that several messages show is there once: as it was shown first, or whole where it ever was.
+        """
+        found: dict[tuple[str, str], Attachment] = {}
+        for document in (document for message in self.messages for document in message.attachments):
+            is_whole = document.reading is None or document.reading.mode == "whole"
+            key = (document.name, document.text)
+            found[key] = document if is_whole else found.get(key, document)
+        return tuple(found.values())
 
     def new(self) -> None:
         """Leave this conversation; the next message begins another. Raises TurnInProgressError."""

@@ -60,11 +60,12 @@ def reading_plan(
     num_tokens: int,
     choice: ReadingChoice = "auto",
     shown: Ranges = (),
+    because: str = "as chosen",
 ) -> ReadingPlan:
     """The plan for a document of `num_tokens` in a prompt with room for `room_tokens` of it.
 
-    `shown` are blocks that the conversation has seen already, which are not shown again. Raises ReadingError where the
-    choice can't be done.
+    `shown` are blocks that the conversation has seen already, which are not shown again. `because` says why passages
+    were the choice. Raises ReadingError where the choice can't be done.
     """
     if choice == "whole" or (choice == "auto" and num_tokens <= room_tokens):
         return _whole(document, room_tokens, num_tokens, choice)
@@ -74,7 +75,7 @@ def reading_plan(
         return _pieces(document, room_tokens, num_tokens, why)
     found = find_passages(document, question)
     if found:
-        why = "as chosen" if choice == "passages" else too_long
+        why = because if choice == "passages" else too_long
         return _passages(document, found, room_tokens, num_tokens, shown, why)
     if choice == "passages":
         raise ReadingError(f"{document.name} has none of the question's words; ask in its words, or read all of it.")
@@ -130,7 +131,8 @@ def _pieces(document: Attachment, room_tokens: int, num_tokens: int, why: str) -
             f"{document.name} would be read in {len(pieces):,} pieces, whose notes don't fit in the room of"
             f" {max(room_tokens, 0):,} tokens; ask about a part of it, or load the model with a larger context."
         )
-    return ReadingPlan("all", pieces, f"{why}: {len(pieces)} pieces", note_tokens * len(pieces), note_tokens)
+    count = f"{len(pieces)} pieces" if len(pieces) != 1 else "1 piece"
+    return ReadingPlan("all", pieces, f"{why}: {count}", note_tokens * len(pieces), note_tokens)
 
 
 def _tokens_of(document: Attachment, passages: Collection[Passage], num_tokens: int) -> int:

@@ -354,6 +354,7 @@ class ChatScreen(
     def prompt_changed(self) -> None:
         if self._inbox is not None:
             self._inbox.note_key()
+        self.plan_anew_soon()
         matches = complete_slash(self.prompt.text)
         if matches and self.prompt.text != "":
             names = "  ".join(f"/{action.command}" for action in matches)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import get_args
 
 from textual import on
+from textual.timer import Timer
 
 from app.chat.attachments import path_of, read_attachment, told_twice
 from app.chat.cited import cited_numbered, cited_passages, document_and_line
@@ -23,6 +24,8 @@ from app.tui.widgets.attachment_tray import AttachmentTray
 from app.tui.widgets.citations import CitationLine, Citations
 from app.tui.widgets.prompt import Prompt
 
+TYPING_PAUSE_S = 0.6
+"""After the last key, until a plan is made for what was written: searching a long document takes a second."""
 CHOICES: tuple[ReadingChoice, ...] = get_args(ReadingChoice)
 
 
@@ -31,6 +34,9 @@ class AttachControls(ChatBase):
 
     reading: ReadingChoice = "auto"
     """How documents are to be shown to the model, as the user chose."""
+    _has_plan_of_words = False
+    """The plan on the screen depends on what is asked."""
+    _replanning: Timer | None = None
     _reading_file: asyncio.Future[tuple[Attachment, str | None]] | None = None
 
     async def action_attach(self, path: str = "") -> None:
@@ -104,15 +110,27 @@ class AttachControls(ChatBase):
     def plan_reading(self) -> None:
         """Show above the prompt how the documents would be read for what is written there now."""
         self.attachments.note_plan("")
+        self._plan_anew()
+
+    def plan_anew_soon(self) -> None:
+        """Other words were written: they decide what is shown of a document that does not fit."""
+        if self._has_plan_of_words and self.attachments.files:
+            if self._replanning is not None:
+                self._replanning.stop()
+            self._replanning = self.set_timer(TYPING_PAUSE_S, self._plan_anew)
+
+    def _plan_anew(self) -> None:
         if self.attachments.files:
             self.run_worker(self._plan_reading(), group="plan", exclusive=True)
 
     async def _plan_reading(self) -> None:
+        self._has_plan_of_words = True
         try:
             plans = await self.session.plan_reading(self.prompt.text, self.attachments.files, self.reading)
         except HotslotError as error:
             self.attachments.note_plan(str(error), is_problem=True)
             return
+        self._has_plan_of_words = any(plan.mode != "whole" for plan in plans)
         self.attachments.note_plan(" ".join(plan.line for plan in plans))
 
     def action_detach(self) -> None:

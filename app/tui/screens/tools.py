@@ -61,15 +61,17 @@ class ToolsScreen(ModalScreen[None]):
         for name in names:
             self._rows += [name, *(rule for rule in rules if rule.permission == name)]
         options.clear_options()
-        options.add_options([Option(self._row(row)) for row in self._rows])
+        ruled = {rule.permission for rule in rules}
+        options.add_options([Option(self._row(row, has_rules=row in ruled)) for row in self._rows])
         options.highlighted = min(at, len(self._rows) - 1) if self._rows else None
         options.display = bool(self._rows)
         self.query_one(".empty").display = not self._rows
 
-    def _row(self, row: PermissionRule | str) -> Content:
+    def _row(self, row: PermissionRule | str, has_rules: bool) -> Content:
         if isinstance(row, str):
             risk = RISKS.get(self._risks.get(row, ""), "not offered now")
-            return Content.assemble(shown(row, "bold"), (f"  {risk} · asks, unless a rule below decides", MUTED))
+            asks = "asks, unless a rule below decides" if has_rules else "asks"
+            return Content.assemble(shown(row, "bold"), (f"  {risk} · {asks}", MUTED))
         style = "$text-success" if row.decision == "allow" else "$text-error"
         words = "always allowed" if row.decision == "allow" else "always denied"
         where = shown(row.folder) if row.folder else Content("everywhere")

@@ -98,6 +98,9 @@ async def test_a_later_question_is_searched_too(store: Store) -> None:
     assert planned(events) == [("harbours.pdf", "passages")]
     assert "is called Petra23." in engine.requests[1].messages[-1].content
     assert engine.requests[1].messages[0] == engine.requests[0].messages[0]
+    [why] = [event.why for event in events if isinstance(event, DocumentPlanned)]
+    assert why.startswith("searched again: ")
+    assert session.documents == session.messages[0].attachments
     follow_up = session.messages[2].attachments[0].reading
     assert follow_up is not None
     assert follow_up.is_follow_up

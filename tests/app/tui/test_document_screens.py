@@ -4,6 +4,7 @@ from pathlib import Path
 
 from textual import events
 from textual.widgets import Input
+from textual.widgets._toast import Toast
 
 from app.tui.app import HotslotApp
 from app.tui.screens.documents import DocumentsScreen
@@ -69,6 +70,34 @@ async def test_the_plan_follows_the_chosen_way(make_app: MakeApp, tmp_path: Path
         app.chat.prompt.set_text("")
         await say(pilot, "/reading sideways")
         await until_shown(pilot, "Documents are read auto, whole, passages, all")
+
+
+async def test_the_plan_follows_the_words_that_are_typed(make_app: MakeApp, tmp_path: Path) -> None:
+    (tmp_path / "report.txt").write_text(TEXT)
+    app = make_app(engine=ScriptedEngine(HELLO, context_limit_tokens=400))
+    async with app.run_test(size=(120, 30)) as pilot:
+        await settle(pilot)
+        await app.chat.action_attach(str(tmp_path / "report.txt"))
+        await until_shown(pilot, "report.txt: all of it, in pieces")
+        await until_shown(pilot, "asks for all of it: 1 piece).")
+        await pilot.press(*"paragraph")
+        await until_shown(pilot, "report.txt: passages")
+        assert "all of it, in pieces" not in screen_text(app)
+
+
+async def test_what_is_said_in_passing_leaves_the_prompt_in_sight(make_app: MakeApp) -> None:
+    app = make_app(HELLO)
+    async with app.run_test(size=(80, 24), notifications=True) as pilot:
+        await settle(pilot)
+        await say(pilot, "/attach /no/such/file")
+        for _ in range(500):
+            if toasts := app.screen.query(Toast):
+                break
+            await pilot.pause(0.01)
+        assert toasts
+        await pilot.pause()
+        for toast in toasts:
+            assert 0 < toast.region.bottom <= app.chat.prompt.region.y
 
 
 async def test_documents_are_listed_and_citations_open(make_app: MakeApp, tmp_path: Path) -> None:

@@ -175,6 +175,7 @@ async def test_rules_are_listed_made_and_revoked(make_app: MakeApp, store: Store
         await pilot.press("f6")
         await until_open(pilot, ToolsScreen)
         assert f"always allowed {folder}" in screen_text(app)
+        assert screen_text(app).count("asks, unless a rule below decides") == 1
         await pilot.press("down", "r")
         await pilot.pause()
         assert store.permissions.all() == []
