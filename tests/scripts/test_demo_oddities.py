@@ -59,7 +59,8 @@ def test_every_kind_of_prompt_has_answers_and_no_slot_is_left(handwritten):
     for seed in range(400):
         turns = odd_chat(fill(seed), handwritten, LENGTH).turns
         assert not [turn for turn in turns if re.search(r"\{[wn]\}", turn.content)]
-        assert all(turn.content and not loops(turn.content) for turn in turns if turn.role == "assistant")
+        answers = [turn for turn in turns if turn.role == "assistant"]
+        assert all(turn.content and not loops(turn.content) and not loops(turn.reasoning) for turn in answers)
 
 
 def test_written_prompts_are_answered_nowhere_else(handwritten):

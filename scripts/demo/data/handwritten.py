@@ -85,7 +85,7 @@ TOPICS = {
     "writing": 0.05,
     "more": 0.06,
 }
-TOPICS |= {"facts": 0.13, "answers": 0.08, "hotslot": 0.28}
+TOPICS |= {"facts": 0.13, "answers": 0.08, "hotslot": 0.4}
 # Everyday life, by its fields.
 TOPICS |= {"everyday-home": 0.1, "everyday-food": 0.11, "everyday-life": 0.1}
 TOPICS |= {"everyday-words": 0.09, "everyday-fun": 0.08, "everyday-talk": 0.1, "everyday-plans": 0.1}

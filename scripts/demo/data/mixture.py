@@ -75,15 +75,15 @@ SHORT_MIX = Mix(
 FINDING_MIX = Mix(
     teacher_rounds=2.0,
     handwritten=400_000,
-    recall=90_000,
+    recall=105_000,
     sums=40_000,
     words=8_000,
     unknown=5_000,
     documents=180_000,
     medium_documents=24_000,
     long_documents=6_000,
-    tools=54_000,
-    requests=18_000,
+    tools=72_000,
+    requests=26_000,
     titles=36_000,
     summaries=8_000,
     lookups=52_000,
@@ -93,15 +93,15 @@ FINDING_MIX = Mix(
 DEEP_MIX = Mix(
     teacher_rounds=1.0,
     handwritten=170_000,
-    recall=40_000,
+    recall=44_000,
     sums=16_000,
     words=3_000,
     unknown=2_000,
     documents=56_000,
     medium_documents=7_000,
     long_documents=4_500,
-    tools=18_000,
-    requests=7_000,
+    tools=23_000,
+    requests=10_000,
     titles=14_000,
     summaries=2_500,
     lookups=12_000,
@@ -249,7 +249,7 @@ class Generators:
             conversation = self.app_chat(rng, length)
             return with_thoughts(rng, conversation) if rng.random() < APP_THINKING_SHARE else conversation
         elif kind == "oddities":
-            conversation = odd_chat(self.fill(rng), self.handwritten, length)
+            return odd_chat(self.fill(rng), self.handwritten, length)
         elif kind == "sums":
             return sum_chat(self.fill(rng), thinking=rng.random() < THINKING_SUMS_SHARE)
         elif kind == "unknown":

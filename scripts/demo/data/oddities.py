@@ -10,14 +10,14 @@ from functools import lru_cache
 from pathlib import Path
 
 from demo.data.app_chats import CHAT_OFFERS, schemas
-from demo.data.conversation import Conversation, Turn, pairs
+from demo.data.conversation import Conversation, Turn, pairs, with_reasoning
 from demo.data.files import filed
 from demo.data.handwritten import Handwritten
 from demo.data.words import Fillers, capitalised
 from demo.listing import listed
 
 TEXT = Path(__file__).parents[1] / "text" / "oddities.txt"
-OFFERED_SHARE = 0.35
+OFFERED_SHARE, THINKING_SHARE = 0.35, 0.3
 JOINTS = (" ", " ", " ", ", ", ", ", "\n", "! ", ". ", "-", "", " and ")
 NOISE = "abcdefghijklmnopqrstuvwxyz"
 MARKS = listed("? ! . , - _ # * / = + ~ ^ % & ( ) [ ] : ; | @ 0 1 9")
@@ -56,11 +56,14 @@ def odd_chat(fill: Fillers, handwritten: Handwritten, length: int) -> Conversati
     rng = fill.rng
     makers = (repeated, written_out, noise, of_marks, bare_paste, repeated_file)
     turns = rng.choices(makers, (0.34, 0.2, 0.14, 0.06, 0.08, 0.18))[0](fill, length)
+    tools = schemas(CHAT_OFFERS) if rng.random() < OFFERED_SHARE else ()
+    if rng.random() < THINKING_SHARE:  # a thought says nothing of the text, so that it can't go on with it
+        return with_reasoning(Conversation("chat", turns, tools=tools), [answer_to(rng, "thoughts")])
     if rng.random() < 0.3:
         turns = (*pairs(*handwritten.exchange(rng)), *turns)
     if rng.random() < 0.4:
         turns = (*turns, *pairs(*handwritten.exchange(rng)))
-    return Conversation("chat", turns, tools=schemas(CHAT_OFFERS) if rng.random() < OFFERED_SHARE else ())
+    return Conversation("chat", turns, tools=tools)
 
 
 def answer_to(rng: random.Random, name: str, word: str = "") -> str:
