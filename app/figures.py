@@ -56,8 +56,12 @@ def explain(stats: EngineStats) -> list[str]:
         f"{memory}: {size_text(stats.vram_used_bytes)} used, {limit}",
         f"Context: {stats.context_used_tokens} of {stats.context_limit_tokens} tokens",
         f"Overlap: {overlap}",
-        f"Engine process: {size_text(stats.engine_rss_bytes)} of memory",
+        f"Engine process: {size_text(stats.engine_rss_bytes)} of memory{_ram_limit(stats)}",
     ]
+
+
+def _ram_limit(stats: EngineStats) -> str:
+    return "" if stats.ram_limit_bytes is None else f", planned for at most {size_text(stats.ram_limit_bytes)}"
 
 
 def _tiers(stats: EngineStats) -> list[str]:

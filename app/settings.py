@@ -134,7 +134,7 @@ class Settings:
         metadata=_about(
             "engine",
             "RAM limit",
-            "Like 32GiB: plan as if there were so much main memory; otherwise what is free",
+            "Like 32GiB: as if there were so much main memory; the engine stays below it. Otherwise what is free",
             is_size=True,
         ),
     )

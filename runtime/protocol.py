@@ -203,6 +203,8 @@ class EngineStats:
     disk_rate: float | None = None
     """Share of the routed over the last 64 decoded tokens that came from the disk."""
     engine_rss_bytes: int = 0
+    ram_limit_bytes: int | None = None
+    """`--ram`: what the engine process was planned to stay below; None: what was free."""
     num_running: int = 0
     """Requests that are being computed, chats and side calls."""
     num_queued: int = 0

@@ -59,10 +59,12 @@ def examine(context: CommandContext) -> dict[str, Any]:
 
 def _examine_machine(context: CommandContext, problems: list[str]) -> dict[str, Any]:
     # Brings psutil, which the other commands need not wait for.
+    from runtime.memory.control_groups import group_memory
     from runtime.memory.probe import probe_machine
 
+    options, group = context.settings.engine_options(Path()), group_memory()
     try:
-        machine = probe_machine(context.settings.engine_options(Path()))
+        machine = probe_machine(options)
     except HotslotError as error:
         problems.append(str(error))
         return {}
@@ -71,6 +73,8 @@ def _examine_machine(context: CommandContext, problems: list[str]) -> dict[str, 
         "vram_free_bytes": machine.vram_free_bytes,
         "ram_total_bytes": machine.ram_total_bytes,
         "ram_available_bytes": machine.ram_available_bytes,
+        "ram_limit_bytes": options.ram_bytes,
+        "ram_group_limit_bytes": None if group is None else group.limit_bytes,
         "cores": machine.num_cores,
     }
 

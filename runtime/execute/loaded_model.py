@@ -90,6 +90,7 @@ class LoadedModel:
             num_disk_bytes=store.num_disk_bytes,
             disk_rate=counters.disk_rate,
             engine_rss_bytes=resident_bytes(),
+            ram_limit_bytes=self.options.ram_bytes,
             num_running=self.scheduler.num_running,
             num_queued=self.scheduler.num_waiting,
             side_call_time_share=self.scheduler.side_call_time_share,

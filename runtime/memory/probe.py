@@ -8,6 +8,7 @@ import psutil
 
 from runtime.errors import UsageError
 from runtime.memory.budget_plan import LIBRARY_BYTES, PROCESS_BASE_BYTES, Machine
+from runtime.memory.control_groups import group_memory
 from runtime.options import EngineOptions
 
 _UUID_BYTES = 96
@@ -35,12 +36,16 @@ def probe_machine(
             "there is no NVIDIA GPU that can be used; set --device cpu, or check the driver with nvidia-smi"
         )
     memory = psutil.virtual_memory()
-    total_bytes = min(_limited(int(memory.total)), options.ram_bytes or sys.maxsize)
+    total_bytes, available_bytes = int(memory.total), int(memory.available)
+    group = group_memory()
+    if group is not None:
+        total_bytes, available_bytes = min(total_bytes, group.limit_bytes), min(available_bytes, group.free_bytes)
+    total_bytes = min(total_bytes, options.ram_bytes or sys.maxsize)
     return Machine(
         device="cpu" if vram_free_bytes is None else "cuda",
         vram_free_bytes=vram_free_bytes,
         ram_total_bytes=total_bytes,
-        ram_available_bytes=min(int(memory.available), total_bytes),
+        ram_available_bytes=min(available_bytes, total_bytes),
         num_cores=count_cores(),
         process_base_bytes=process_base_bytes,
         library_bytes=library_bytes,
@@ -92,14 +97,3 @@ def _load_nvml() -> ctypes.CDLL | None:
         except OSError:
             continue
     return None
-
-
-def _limited(total_bytes: int) -> int:
-    """Memory of the machine, or of the container this process runs in if that is less."""
-    for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
-        try:
-            with open(path, encoding="ascii") as file:
-                return min(total_bytes, int(file.read()))
-        except (OSError, ValueError):
-            continue
-    return total_bytes

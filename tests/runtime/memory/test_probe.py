@@ -8,6 +8,7 @@ import pytest
 
 from runtime.errors import UsageError
 from runtime.memory import probe
+from runtime.memory.control_groups import GroupMemory, group_memory
 from runtime.memory.probe import count_cores, free_vram_bytes, probe_machine
 from runtime.options import EngineOptions
 
@@ -81,3 +82,45 @@ def test_a_ram_limit_makes_the_machine_smaller_and_never_larger() -> None:
     assert (limited.ram_total_bytes, limited.ram_available_bytes) == (1 << 20, 1 << 20)
     more = probe_machine(EngineOptions(Path("model"), device="cpu", ram_bytes=machine.ram_total_bytes * 2))
     assert more.ram_total_bytes == machine.ram_total_bytes
+
+
+def test_a_control_group_makes_the_machine_smaller(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(probe, "group_memory", lambda: GroupMemory(2 << 20, 1 << 20))
+    limited = probe_machine(EngineOptions(Path("model"), device="cpu"))
+    assert (limited.ram_total_bytes, limited.ram_available_bytes) == (2 << 20, 1 << 20)
+    less = probe_machine(EngineOptions(Path("model"), device="cpu", ram_bytes=1 << 19))
+    assert (less.ram_total_bytes, less.ram_available_bytes) == (1 << 19, 1 << 19)
+
+
+def write_group(folder: Path, names: tuple[str, str], limit: int | str, usage: int, stat: str) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / names[0]).write_text(f"{limit}\n")
+    (folder / names[1]).write_text(f"{usage}\n")
+    (folder / "memory.stat").write_text(f"anon 5\n{stat}\nfile 7\n")
+
+
+def test_every_group_above_a_process_counts(tmp_path: Path) -> None:
+    root, membership, names = tmp_path / "groups", tmp_path / "membership", ("memory.max", "memory.current")
+    assert group_memory(root, membership) is None
+    membership.write_text("0::/user.slice/job.scope\n")
+    assert group_memory(root, membership) is None
+    write_group(root / "user.slice" / "job.scope", names, "max", 10, "inactive_file 3")
+    assert group_memory(root, membership) is None
+    write_group(root / "user.slice", names, 1000, 400, "inactive_file 300")
+    assert group_memory(root, membership) == GroupMemory(1000, 900)
+    write_group(root / "user.slice" / "job.scope", names, 500, 450, "inactive_file 0")
+    assert group_memory(root, membership) == GroupMemory(500, 50)
+    # A group may hold more than a limit that was lowered later.
+    write_group(root / "user.slice" / "job.scope", names, 500, 900, "inactive_file 100")
+    assert group_memory(root, membership) == GroupMemory(500, 0)
+
+
+def test_the_groups_of_version_1_and_those_of_a_container(tmp_path: Path) -> None:
+    root, membership = tmp_path / "groups", tmp_path / "membership"
+    names = ("memory.limit_in_bytes", "memory.usage_in_bytes")
+    # The path is the host's, which a container does not see; its own group is the root.
+    membership.write_text("5:cpu,cpuacct:/a\n4:memory:/docker/0123\n0::/\n")
+    write_group(root / "memory", names, 9223372036854771712, 10, "total_inactive_file 0")
+    assert group_memory(root, membership) is None
+    write_group(root / "memory", names, 2000, 1500, "inactive_file 1\ntotal_inactive_file 600")
+    assert group_memory(root, membership) == GroupMemory(2000, 1100)
