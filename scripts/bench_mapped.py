@@ -30,7 +30,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import torch
 from safetensors.torch import load_file
 
-from runtime.benches.process_counts import cpu_seconds_of, disk_bytes_of, peak_bytes_of
+from runtime.benches.process_counts import cpu_seconds_of, disk_bytes_of, held_bytes_of, peak_bytes_of
 from runtime.checkpoint.facts import read_facts
 from runtime.client import EngineClient, child_environment
 from runtime.execute.opened_model import ModelFolder
@@ -88,9 +88,10 @@ def measure(options: EngineOptions, ram: str, num_tokens: int, rounds: int, cach
             for number, client in enumerate((from_disk, from_memory))
         ]
         peaks = [peak_bytes_of(client.process_id or 0) for client in (from_disk, from_memory)]
+        held = held_bytes_of(from_disk.process_id or 0)
     figures = report(pinned, mapped, rates, miss_rates, num_tokens)
     figures |= {"logits_equal": torch.equal(*checked), "peak_bytes": peaks[0], "ram_bytes": parse_size(ram)}
-    figures["peak_bytes_all_in_memory"] = peaks[1]
+    figures |= {"peak_bytes_all_in_memory": peaks[1], "held_bytes": held}
     return figures | (against_links(figures, mapped, num_tokens) if options.device == "cuda" else {})
 
 

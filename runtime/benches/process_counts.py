@@ -30,6 +30,14 @@ def peak_bytes_of(process_id: int) -> int:
     return 1024 * int(next(line for line in lines if line.startswith("VmHWM:")).split()[1])
 
 
+def held_bytes_of(process_id: int) -> dict[str, int]:
+    """What a process holds now: its own memory, pages of files (libraries, and what it has mapped), and shared memory
+    with the drivers'. The peak counts all three."""
+    names = {"RssAnon": "own", "RssFile": "files", "RssShmem": "shared"}
+    lines = Path(f"/proc/{process_id}/status").read_text().splitlines()
+    return {names[name]: 1024 * int(line.split()[1]) for line in lines if (name := line.split(":")[0]) in names}
+
+
 def cpu_seconds_of(process_id: int) -> float:
     """Processor time of a process so far: other programs don't lengthen it."""
     times = psutil.Process(process_id).cpu_times()
