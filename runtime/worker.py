@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 
-from runtime.protocol import Command, Event, LoadModel, Shutdown
+from runtime.protocol import Cancel, Command, Event, LoadModel, Shutdown
 from runtime.wire import Wire
 
 _PR_SET_PDEATHSIG = 1
@@ -30,9 +30,10 @@ def main() -> None:
     )
     wire = Wire(int(sys.argv[1]))
     commands: queue.SimpleQueue[Command] = queue.SimpleQueue()
-    threading.Thread(target=_read, args=(wire, commands), name="command-reader", daemon=True).start()
+    cancelled: set[str] = set()
+    threading.Thread(target=_read, args=(wire, commands, cancelled), name="command-reader", daemon=True).start()
     try:
-        _run(_Sender(wire), commands)
+        _run(_Sender(wire), commands, cancelled)
     except BaseException:
         # The app learns of it by the closed pipe, so the process must not linger.
         _logger.exception("the engine ended")
@@ -56,11 +57,11 @@ class _Sender:
             os._exit(0)
 
 
-def _run(send: _Sender, commands: "queue.SimpleQueue[Command]") -> None:
+def _run(send: _Sender, commands: "queue.SimpleQueue[Command]", cancelled: set[str]) -> None:
     # Torch comes with the engine and takes more than a second to import: the pipe is watched by then.
     from runtime.execute.engine import Engine
 
-    engine = Engine(send)
+    engine = Engine(send, cancelled=cancelled)
     while True:
         for command in _next_commands(commands, must_wait=engine.is_idle):
             if isinstance(command, Shutdown):
@@ -80,10 +81,13 @@ def _next_commands(commands: "queue.SimpleQueue[Command]", must_wait: bool) -> l
     return arrived
 
 
-def _read(wire: Wire, commands: "queue.SimpleQueue[Command]") -> None:
+def _read(wire: Wire, commands: "queue.SimpleQueue[Command]", cancelled: set[str]) -> None:
     try:
         while True:
             command = wire.receive()
+            if isinstance(command, Cancel):
+                # First, so that whoever handles the command finds it there and takes it out.
+                cancelled.add(command.request_id)
             commands.put(command)  # type: ignore[arg-type]
             if isinstance(command, Shutdown):
                 # The main thread ends the process between two steps, or is in the middle of something long.

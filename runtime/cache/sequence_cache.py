@@ -5,7 +5,7 @@ order, before the next step runs. A page is written only by a sequence that is i
 pages or rows run out, saved prefixes go, least recently used first.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from runtime.cache.allocator import OutOfItemsError, RefAllocator
@@ -189,6 +189,11 @@ class SequenceCache:
         """Drop every saved prefix."""
         while len(self._prefixes):
             self._drop_least_recently_used()
+
+    def forget_rows(self, state_rows: Collection[int | None]) -> None:
+        """Drop the saved prefixes whose state should lie in these rows."""
+        for prefix in [prefix for prefix in self._prefixes if prefix.state_row in state_rows]:
+            self._drop(prefix)
 
     def _allocate(self, allocator: RefAllocator) -> int:
         while not allocator.num_free:

@@ -23,6 +23,7 @@ def fitting_records(budget: BudgetPlan, spec: ModelSpec, machine: Machine, other
     """How many records the machine's memory leaves room for beside `others_bytes` of this process and the margin; no
     more than planned, and negative where the others alone are too much."""
     left_bytes = machine.ram_available_bytes - RAM_MARGIN_BYTES - GROWTH_BYTES - others_bytes
+    left_bytes -= budget.saved_state_bytes
     return min(budget.num_cached_records, left_bytes // cached_record_bytes(spec))
 
 

@@ -19,6 +19,7 @@ from runtime.execute.load import LoadedModel, load_model
 from runtime.execute.opened_model import OpenModel, open_folder
 from runtime.execute.placement import Placement
 from runtime.execute.work import Work
+from runtime.layers.step import StepInterruptedError
 from runtime.protocol import (
     Cancel,
     Command,
@@ -48,7 +49,8 @@ class Engine:
     Where the device draws the tokens, a step launches the next decode step first and then handles the tokens of the
     last one, while the device is busy.
 
-    `send` is called from a thread of its own, too, for tokens that are counted while something runs.
+    `send` is called from a thread of its own, too, for tokens that are counted while something runs. Whoever hears of
+    a Cancel before the step that runs has ended puts its request into `cancelled`: a long step is given up then.
     """
 
     def __init__(
@@ -56,9 +58,11 @@ class Engine:
         send: Callable[[Event], None],
         placement: Placement | None = None,
         open_model: OpenModel = open_folder,
+        cancelled: set[str] | None = None,
     ) -> None:
         """`placement` overrides the device's own number formats and path, `open_model` what a model's path means."""
         self._send = send
+        self._cancelled = set[str]() if cancelled is None else cancelled
         self._placement, self._open_model = placement, open_model
         self._base_bytes = resident_bytes(), library_bytes()
         self._model: LoadedModel | None = None
@@ -168,6 +172,7 @@ class Engine:
         return self._model
 
     def _cancel(self, request_id: str) -> None:
+        self._cancelled.discard(request_id)
         work = self._work.pop(request_id, None)
         if work is None:
             return
@@ -192,6 +197,9 @@ class Engine:
                 self._launch(model, plan)
             elif plan is not None:
                 self._compute(model, plan)
+        except StepInterruptedError:
+            assert plan is not None
+            model.scheduler.undo(plan)
         except Exception as error:
             _logger.exception("a step failed")
             # What was in flight can't be read any more.
@@ -211,7 +219,8 @@ class Engine:
         started_s = time.monotonic()
         if not plan.is_decode:
             model.warm_start.fill_batch()
-        logits = model.forward.run(plan)
+        ids = {segment.sequence_id for segment in plan.segments}
+        logits = model.forward.run(plan, lambda: self._cancelled.isdisjoint(ids))
         model.scheduler.complete(plan)
         self._account(model, plan, self._take(model, plan, logits, started_s), started_s)
 

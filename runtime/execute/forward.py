@@ -1,8 +1,9 @@
 """Runs one planned step: cache moves, then the decoder over all segments. Decides nothing."""
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from functools import partial
 
 import torch
 
@@ -18,6 +19,7 @@ from runtime.execute.threads import ThreadPlan
 from runtime.experts.device_routed import DeviceExperts
 from runtime.experts.routed import SlotExperts
 from runtime.layers.decoder import Decoder
+from runtime.layers.step import StepInputs, StepInterruptedError
 from runtime.schedule.step_plan import StepPlan
 
 _logger = logging.getLogger("hotslot.engine")
@@ -47,12 +49,16 @@ class Forward:
         self._streams = streams
 
     @torch.inference_mode()
-    def run(self, plan: StepPlan) -> torch.Tensor:
-        """Logits fp32 [rows, vocab] of the tokens the plan wants, in its order. Waits for the device."""
+    def run(self, plan: StepPlan, is_wanted: Callable[[], bool] = lambda: True) -> torch.Tensor:
+        """Logits fp32 [rows, vocab] of the tokens the plan wants, in its order. Waits for the device.
+
+        A step of several chunks is given up where it is not wanted any more, with its moves made and its sequences as
+        they were before: StepInterruptedError.
+        """
         self._use_threads(self._threads.of_step(plan.num_tokens))
         # Everything runs on decode's compute stream: moves, chunks and steps follow each other.
         with self.between_steps():
-            return self._run(plan)
+            return self._run(plan, is_wanted)
 
     @property
     def reason_to_wait(self) -> str:
@@ -81,30 +87,52 @@ class Forward:
             yield
             self._streams.compute.synchronize()
 
-    def _run(self, plan: StepPlan) -> torch.Tensor:
+    def _run(self, plan: StepPlan, is_wanted: Callable[[], bool]) -> torch.Tensor:
         for moves in plan.moves:
             self._move(moves)
         if plan.is_decode and self._decode_steps is not None:
             return self._decode_steps.run(plan)
         if plan.is_decode:
             self._experts.begin_step()
-        if self._decode_steps is None:
+        is_long = len(plan.chunks) > 1
+        if not is_long and self._decode_steps is None:
             return self._run_chunk(plan)
         rows = {segment.state_row for segment in plan.segments}
         before = {row: self._states.snapshot(row) for row in rows}
+        run = partial(self._run_chunks, before=before, is_wanted=is_wanted) if is_long else self._run_chunk
         try:
-            return self._run_chunk(plan)
+            return run(plan)
         except torch.OutOfMemoryError:
-            # A decode step allocates nothing, so this is a chunk, half of whose layers may have moved state on.
-            if not self._gives_slots_back():
+            # A decode step allocates nothing, so these are chunks, half of whose layers may have moved state on.
+            if self._decode_steps is None or not self._gives_slots_back():
                 raise
-        for row, state in before.items():
+        self._restore(before)
+        return run(plan)
+
+    def _restore(self, states: dict[int, tuple[torch.Tensor, ...]]) -> None:
+        for row, state in states.items():
             self._states.restore(row, state)
-        return self._run_chunk(plan)
 
     def _run_chunk(self, plan: StepPlan) -> torch.Tensor:
         step = build_step_inputs(plan, self._device)
         return self._decoder.forward(step, self._pages, self._states, self._experts)
+
+    def _run_chunks(
+        self, plan: StepPlan, before: dict[int, tuple[torch.Tensor, ...]], is_wanted: Callable[[], bool]
+    ) -> torch.Tensor:
+        """A long step. Each chunk has the threads, and so the bits, that it has in a step of its own."""
+
+        def begin(step: StepInputs) -> None:
+            if not is_wanted():
+                raise StepInterruptedError
+            self._use_threads(self._threads.of_step(len(step.token_ids)))
+
+        steps = tuple(build_step_inputs(chunk, self._device) for chunk in plan.chunks)
+        try:
+            return self._decoder.forward_chunks(steps, self._pages, self._states, self._experts, begin)
+        except StepInterruptedError:
+            self._restore(before)
+            raise
 
     def _gives_slots_back(self) -> bool:
         """Fewer expert slots, empty ones, and decode steps that know them; whether there were any to give."""

@@ -184,7 +184,9 @@ def _pages(spec: ModelSpec, budget: BudgetPlan, placement: Placement) -> PagePoo
 def _scheduler(budget: BudgetPlan, options: EngineOptions) -> Scheduler:
     cache = SequenceCache(budget.num_pages, budget.num_state_rows)
     target_s = _CPU_CHUNK_TARGET_S if budget.device == "cpu" else None
-    return Scheduler(cache, options.chunk_tokens, budget.max_sequences, options.side_call_share, target_s)
+    return Scheduler(
+        cache, options.chunk_tokens, budget.max_sequences, options.side_call_share, target_s, budget.num_step_chunks
+    )
 
 
 def _check(options: EngineOptions) -> None:

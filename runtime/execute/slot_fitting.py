@@ -13,7 +13,7 @@ from runtime.errors import BudgetError
 from runtime.execute.warm_up import warmed_tokens
 from runtime.experts.device_routed import DeviceExperts
 from runtime.memory.budget_plan import BudgetPlan
-from runtime.memory.sizes import device_workspace_bytes, format_size
+from runtime.memory.sizes import device_workspace_bytes, format_size, long_step_bytes
 from runtime.options import EngineOptions
 from runtime.spec import ModelSpec
 
@@ -75,6 +75,7 @@ def fit_slots(
     chunk, context = warmed_tokens(options.chunk_tokens, budget.context_tokens)
     unwarmed_bytes = device_workspace_bytes(spec, options.chunk_tokens, budget.context_tokens)
     unwarmed_bytes -= device_workspace_bytes(spec, chunk, context)
+    unwarmed_bytes += long_step_bytes(spec, (budget.num_step_chunks - 1) * options.chunk_tokens, 4)
     num_now, fewest = experts.cache.num_slots, experts.cache.fewest_slots
     fitting = fitting_slots(budget, num_now, held, max(0, unwarmed_bytes))
     if fitting < fewest:

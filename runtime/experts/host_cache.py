@@ -1,4 +1,5 @@
-"""A bounded number of records in memory, in front of the disk. The one asked for longest ago makes room.
+"""A bounded number of records in memory, in front of the disk. The one asked for longest ago makes room; before it go
+those that were only read to pass through.
 
 Owns the rows and what is on its way into them. Reads nothing itself: it begins reads and waits for them. One thread
 uses it; the reads run beside.
@@ -31,6 +32,7 @@ class HostCache:
         self._row_of: OrderedDict[Key, int] = OrderedDict()
         """Asked for longest ago first."""
         self._reads: dict[Key, PendingRead] = {}
+        self._passing: list[Key] = []
         self._free_rows = list(range(num_records))
 
     @property
@@ -38,18 +40,35 @@ class HostCache:
         """Records that are here or on their way."""
         return len(self._row_of)
 
-    def announce(self, keys: Sequence[Key]) -> int:
-        """Begin to read those of `keys` that are not here, as many as there are rows; returns how many are not."""
+    def has(self, key: Key) -> bool:
+        """It is here or on its way."""
+        return key in self._row_of
+
+    def announce(self, keys: Sequence[Key], is_passing: bool = False) -> int:
+        """Begin to read those of `keys` that are not here, as many as there are rows; returns how many are not.
+
+        Where `is_passing` those make room first, once `let_pass` says that they have passed.
+        """
         absent = [key for key in keys if key not in self._row_of]
         for key in keys:
             if key in self._row_of:
                 self._row_of.move_to_end(key)
         for key in absent[: self.num_records]:
             self._begin(key)
+        if is_passing:
+            self._passing.extend(absent)
         return len(absent)
 
+    def let_pass(self) -> None:
+        """What was passing is not asked for again soon: it makes room before all others."""
+        for key in self._passing:
+            if key in self._row_of:
+                self._row_of.move_to_end(key, last=False)
+        self._passing.clear()
+
     def take(self, key: Key) -> Tensor:
-        """The record's row, once it is there; it stays as it is until `num_records - 1` others were asked for.
+        """The record's row, once it is there; it stays as it is until `num_records - 1` others were asked for, or until
+        something is after a `let_pass`.
 
         Raises what the read raised; this record and all that are on their way are then as if never asked for.
         """

@@ -37,11 +37,19 @@ class MappedStore:
         self._reader = reader
         self._row_bytes = whole_blocks(max(layout.record_bytes for layout in layouts))
         self._is_pinned = False
+        self._passing_layer: int | None = None
         self.cache = HostCache(num_cached, self._row_bytes, self._begin)
 
-    def announce(self, layer: int, experts: Sequence[int]) -> int:
+    def announce(self, layer: int, experts: Sequence[int], is_passing: bool = False) -> int:
         """Begin to read what is not in memory; returns how many of `experts` are not."""
-        return self.cache.announce([(layer, expert) for expert in experts])
+        # A prompt uses a layer's experts chunk after chunk, and then those of the next layer.
+        if self._passing_layer is not None and not (is_passing and layer == self._passing_layer):
+            self.cache.let_pass()
+        self._passing_layer = layer if is_passing else None
+        return self.cache.announce([(layer, expert) for expert in experts], is_passing)
+
+    def is_in_memory(self, layer: int, expert: int) -> bool:
+        return self.cache.has((layer, expert))
 
     def record(self, layer: int, expert: int) -> Tensor:
         """uint8 [record_bytes], not to be written; only valid until the next is asked for.

@@ -45,8 +45,15 @@ class ExpertStore(Protocol):
         """Read from the disk for records since the store is there."""
         ...
 
-    def announce(self, layer: int, experts: Sequence[int]) -> int:
-        """These records will be asked for next, in this order. Returns how many of them come from the disk."""
+    def announce(self, layer: int, experts: Sequence[int], is_passing: bool = False) -> int:
+        """These records will be asked for next, in this order. Returns how many of them come from the disk.
+
+        `is_passing`: once another layer's are announced, they are not worth keeping in place of others.
+        """
+        ...
+
+    def is_in_memory(self, layer: int, expert: int) -> bool:
+        """No disk is waited for to have it."""
         ...
 
     def record(self, layer: int, expert: int) -> Tensor:
@@ -107,9 +114,13 @@ class PinnedStore:
             expert_source.release_pages()
         return cls(banks, layouts)
 
-    def announce(self, layer: int, experts: Sequence[int]) -> int:
+    def announce(self, layer: int, experts: Sequence[int], is_passing: bool = False) -> int:
         """All are here."""
         return 0
+
+    def is_in_memory(self, layer: int, expert: int) -> bool:
+        """All are."""
+        return True
 
     def record(self, layer: int, expert: int) -> Tensor:
         """uint8 [record_bytes], not to be written."""

@@ -118,6 +118,8 @@ class StreamedExperts:
         slots = [placed.get(expert, slot) for expert, slot in zip(experts, slots, strict=True)]
         resident = [i for i, slot in enumerate(slots) if slot != EMPTY]
         streamed = [i for i, slot in enumerate(slots) if slot == EMPTY]
+        # Before those that come from the disk make them give way.
+        streamed.sort(key=lambda i: not self._store.is_in_memory(layer, experts[i]))
         groups = self._in_turn if self._lane is None else self._ahead
         stream = groups(layer, experts, streamed)
         # The first group is asked for, or under way, while the residents are computed.
@@ -162,7 +164,7 @@ class StreamedExperts:
 
     def _announce(self, layer: int, experts: list[int], groups: list[list[int]]) -> None:
         for positions in groups:
-            self._store.announce(layer, [experts[i] for i in positions])
+            self._store.announce(layer, [experts[i] for i in positions], is_passing=True)
 
     def _slots(self, layer: int, experts: list[int]) -> list[int]:
         found: list[int] = self._cache.slots_of(layer, np.array(experts)).tolist()

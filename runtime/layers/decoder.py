@@ -4,6 +4,7 @@ Built from a `ModelSpec`; holds dense weights only. Sequence state is in the poo
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -45,6 +46,17 @@ class DecoderLayer:
         self.mixer_residual = residual_of(spec, weights, MIXER_RESIDUAL, names.of_layer(layer, ""), ops)
         self.moe = MoeBlock(spec, weights, names, layer, ops)
         self.moe_residual = residual_of(spec, weights, MOE_RESIDUAL, names.of_layer(layer, ""), ops)
+
+
+@dataclass(frozen=True)
+class _Chunk:
+    """What one chunk needs in every layer; `residual` [N, S*H] is changed by each."""
+
+    step: StepInputs
+    residual: Tensor
+    contexts: Tensor | None
+    plans: tuple[AttentionPlan, ...]
+    rotary: RotaryTable
 
 
 class Decoder:
@@ -107,6 +119,28 @@ class Decoder:
     @torch.inference_mode()
     def forward(self, step: StepInputs, pages: PagePool, states: StatePool, experts: RoutedExperts) -> Tensor:
         """Logits fp32 [M, vocab] at `step.logit_rows`; moves the state of every segment on by its tokens."""
+        return self.forward_chunks((step,), pages, states, experts)
+
+    @torch.inference_mode()
+    def forward_chunks(
+        self,
+        steps: tuple[StepInputs, ...],
+        pages: PagePool,
+        states: StatePool,
+        experts: RoutedExperts,
+        before: Callable[[StepInputs], None] = lambda step: None,
+    ) -> Tensor:
+        """The same, in every bit, of steps that follow each other, each layer done with all of them before the next
+        begins: so a layer's experts are wanted once. `before` is called with each in each layer, and may raise."""
+        chunks = [self._begin(step, states) for step in steps]
+        for layer in self.layers:
+            for chunk in chunks:
+                before(chunk.step)
+                self._run_layer(layer, chunk, pages, states, experts)
+        logits = [self._logits(chunk.residual[chunk.step.logit_rows]) for chunk in chunks]
+        return logits[0] if len(logits) == 1 else torch.cat(logits)
+
+    def _begin(self, step: StepInputs, states: StatePool) -> _Chunk:
         residual = self._embed(step.token_ids)
         contexts = step_contexts(self.spec, step, states, self._ops)
         for layer in self.layers:
@@ -116,16 +150,21 @@ class Decoder:
         plans = tuple(
             AttentionPlan.build(segment, self.spec.indexer, self._rotary, self._ops) for segment in step.segments
         )
-        for layer in self.layers:
-            if layer.ngram is not None and contexts is not None:
-                layer.ngram.add_to(residual, contexts, step, states)
-            hidden, inject = layer.mixer_residual.mix(residual)
-            output = self._mix_tokens(layer.mixer, hidden, step, plans, rotary, pages, states)
-            layer.mixer_residual.inject(residual, output, inject)
-            hidden, inject = layer.moe_residual.mix(residual)
-            output = layer.moe.forward(hidden.to(self._dtype), experts, step.is_decode)
-            layer.moe_residual.inject(residual, output, inject)
-        return self._logits(residual[step.logit_rows])
+        return _Chunk(step, residual, contexts, plans, rotary)
+
+    def _run_layer(
+        self, layer: DecoderLayer, chunk: _Chunk, pages: PagePool, states: StatePool, experts: RoutedExperts
+    ) -> None:
+        """Move a chunk's residual, and the state of its segments, on by one layer."""
+        step, residual = chunk.step, chunk.residual
+        if layer.ngram is not None and chunk.contexts is not None:
+            layer.ngram.add_to(residual, chunk.contexts, step, states)
+        hidden, inject = layer.mixer_residual.mix(residual)
+        output = self._mix_tokens(layer.mixer, hidden, step, chunk.plans, chunk.rotary, pages, states)
+        layer.mixer_residual.inject(residual, output, inject)
+        hidden, inject = layer.moe_residual.mix(residual)
+        output = layer.moe.forward(hidden.to(self._dtype), experts, step.is_decode)
+        layer.moe_residual.inject(residual, output, inject)
 
     @torch.inference_mode()
     def decode(

@@ -8,6 +8,10 @@ from torch import Tensor
 from runtime.spec import PAGE_TOKENS
 
 
+class StepInterruptedError(Exception):
+    """A step was given up in the middle: its answer is not wanted any more."""
+
+
 @dataclass(frozen=True)
 class Segment:
     """Consecutive new tokens of one sequence, at positions start … start+length-1.

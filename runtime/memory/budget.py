@@ -18,6 +18,7 @@ from runtime.memory.sizes import (
     format_size,
     index_key_page_bytes,
     kv_page_bytes,
+    long_step_bytes,
     state_row_bytes,
     text_bytes,
     workspace_bytes,
@@ -58,6 +59,11 @@ RAM_MARGIN_BYTES = 512 * MIB
 """Main memory left to the rest of the system."""
 _RAM_STEP_BYTES = 16 * MIB
 """The --ram that is advised is a multiple: the next process is not of the very same size."""
+LONG_STEP_CHUNKS = 16
+"""Chunks of a prompt in one step where experts stay on the disk: what a layer misses is read once for all of them. More
+would cost records in memory, and computing takes as long as reading by then."""
+LEAST_STEP_ROOM = 8
+"""A long step takes at most one part in this many of what else would be slots and records in memory."""
 RINGS_CACHED = 2
 """Of a mapped store, the host cache holds at least the records of the group that is computed and of the next."""
 CUDA_PROCESS_BASE_BYTES = 1440 * MIB
@@ -120,8 +126,9 @@ class _Planner:
         self._ram_bytes = max(0, machine.ram_available_bytes - RAM_MARGIN_BYTES)
         self._limit = self._device_limit()
         self._fewest_cached = fewest_cached_records(spec, self._ring_slots)
-        self._is_table_mapped, self._is_store_mapped = True, False
+        self._is_table_mapped, self._is_store_mapped, self._num_step_chunks = True, False, 1
         self._is_store_mapped = self._maps_store()
+        self._num_step_chunks = self._step_chunks() if self._is_store_mapped else 1
         self._is_table_mapped = self._is_store_mapped or self._maps_ngram_table()
 
     def plan(self) -> BudgetPlan:
@@ -158,6 +165,28 @@ class _Planner:
             num_slots = self._options.num_slots or self._num_experts // 2
             others += sizes.device_bytes + num_slots * self._record_bytes
         return others + self._spec.weights.ngram_table_bytes > self._ram_bytes
+
+    def _step_chunks(self) -> int:
+        """As many as a context has, halved until they take little of what is left for slots and records in memory."""
+        num_tokens = self._options.context_tokens or self._spec.max_context_tokens
+        num_chunks = min(LONG_STEP_CHUNKS, -(-num_tokens // self._options.chunk_tokens))
+        sizes = self._sizes(self._options.context_tokens or min(FEWEST_CONTEXT_TOKENS, self._spec.max_context_tokens))
+        slots_bytes = max(self._fewest_slots, self._options.num_slots or 0) * self._record_bytes
+        device_room, host_room = self._room(sizes) - slots_bytes, self._ram_bytes - sizes.host_bytes
+        while num_chunks > 1:
+            device_bytes, host_bytes = self._long_step_bytes(num_chunks), self._undo_bytes(num_chunks)
+            if not self._is_cuda:
+                device_bytes, host_bytes = device_bytes + host_bytes, 0
+            if LEAST_STEP_ROOM * device_bytes <= device_room and LEAST_STEP_ROOM * host_bytes <= host_room:
+                break
+            num_chunks //= 2
+        return max(1, num_chunks)
+
+    def _long_step_bytes(self, num_chunks: int) -> int:
+        return long_step_bytes(self._spec, (num_chunks - 1) * self._options.chunk_tokens, self._residual_bytes)
+
+    def _undo_bytes(self, num_chunks: int) -> int:
+        return (MAX_SEQUENCES - 1) * self._row_bytes if num_chunks > 1 else 0
 
     def _context_tokens(self) -> int:
         """What was asked for, or the model's maximum, halved until its KV leaves room for slots."""
@@ -221,7 +250,8 @@ class _Planner:
                 ACTIVATION_BYTES,
                 self._residual_bytes,
                 DEVICE_QUERY_TILE if self._is_cuda else QUERY_TILE,
-            ),
+            )
+            + self._long_step_bytes(self._num_step_chunks),
             "graphs": GRAPHS_BYTES if self._is_cuda else 0,
             "overlap": OVERLAP_BYTES if self._is_cuda and options.overlap else 0,
             "context": CUDA_CONTEXT_BYTES if self._is_cuda else 0,
@@ -232,7 +262,8 @@ class _Planner:
             "process": base + int(FIRST_USE_SHARE * self._machine.library_bytes) + text_bytes(spec),
             "store": self._store_bytes(self._fewest_cached),
             "ngram_table": 0 if self._is_table_mapped else spec.weights.ngram_table_bytes,
-            "saved_state": 0,
+            # A long step that is given up puts back what its sequences were.
+            "saved_state": self._undo_bytes(self._num_step_chunks),
             "host_kv": kv if is_kv_on_host else 0,
         }
         return _Sizes(device, host, num_pages)
@@ -357,6 +388,7 @@ class _Planner:
             max_sequences=max(1, min(MAX_SEQUENCES, num_slots // self._fewest_slots)),
             num_state_rows=self._num_rows,
             num_saved_states=self._num_saved,
+            num_step_chunks=self._num_step_chunks,
             is_ngram_table_mapped=self._is_table_mapped,
             is_store_mapped=self._is_store_mapped,
             num_cached_records=num_cached,

@@ -27,7 +27,7 @@ def _device_whys(budget: BudgetPlan, spec: ModelSpec, options: EngineOptions) ->
         "index_keys": "one key per block of sparse attention" if spec.indexer else "no sparse attention",
         "state": state,
         "ring": f"{budget.num_ring_slots} experts passing through while a prompt is read",
-        "workspace": f"activations of {options.chunk_tokens} tokens",
+        "workspace": _workspace_why(budget, options),
         "graphs": "decode graphs of 1 to 4 rows" if is_cuda else no_gpu,
         "overlap": _overlap_why(budget, options),
         "context": "CUDA context" if is_cuda else no_gpu,
@@ -46,9 +46,16 @@ def _host_whys(budget: BudgetPlan, spec: ModelSpec) -> dict[str, str]:
         "process": "interpreter, libraries, tokenizer",
         "store": store,
         "ngram_table": table if spec.ngram else "no n-gram embedding",
-        "saved_state": "part of the state line",
+        "saved_state": "states of before a long step" if budget.saved_state_bytes else "part of the state line",
         "host_kv": "keys and values (--kv host)" if budget.host_kv_bytes else "they are on the device",
     }
+
+
+def _workspace_why(budget: BudgetPlan, options: EngineOptions) -> str:
+    text = f"activations of {options.chunk_tokens} tokens"
+    if budget.num_step_chunks == 1:
+        return text
+    return text + f"; a prompt's experts are read once for {budget.num_step_chunks * options.chunk_tokens:,}"
 
 
 def _saved_states(budget: BudgetPlan) -> str:

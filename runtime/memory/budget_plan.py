@@ -56,6 +56,8 @@ class BudgetPlan:
     num_state_rows: int
     """Rows of the state pool on the device. On a CPU the saved states' rows are among them."""
     num_saved_states: int
+    num_step_chunks: int
+    """Chunks of a prompt in one step."""
     is_ngram_table_mapped: bool
     """The n-gram table stays in the checkpoint's file instead of memory."""
     is_store_mapped: bool

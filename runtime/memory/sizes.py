@@ -90,6 +90,12 @@ def workspace_bytes(
     return _chunk_bytes(spec, chunk_tokens, element_bytes, residual_bytes) + gathered + scores
 
 
+def long_step_bytes(spec: ModelSpec, num_other_tokens: int, residual_bytes: int) -> int:
+    """What a step of several chunks holds of those that are not computed at the moment: residual streams, sines and
+    cosines."""
+    return num_other_tokens * (spec.residual_width * residual_bytes + spec.attention.rotary_dims * 4)
+
+
 def device_workspace_bytes(spec: ModelSpec, chunk_tokens: int, context_tokens: int) -> int:
     """The same on a GPU, where activations are fp32."""
     return workspace_bytes(spec, chunk_tokens, context_tokens, 4, 4, DEVICE_QUERY_TILE)

@@ -25,7 +25,7 @@ class Scheduler:
 
     `max_running` sequences run at once, one of them a chat wherever there is more than one place. Side calls take up to
     `side_call_share` of the step time beside a chat. `chunk_target_s` bounds a chunk while a chat decodes beside it;
-    None leaves it at `chunk_tokens`.
+    None leaves it at `chunk_tokens`. Where no chat waits for a token, a step has up to `num_step_chunks` chunks.
     """
 
     def __init__(
@@ -35,9 +35,11 @@ class Scheduler:
         max_running: int = 1,
         side_call_share: float = 0.3,
         chunk_target_s: float | None = None,
+        num_step_chunks: int = 1,
     ) -> None:
         self._cache = cache
         self._chunk_tokens = chunk_tokens
+        self._num_step_chunks = num_step_chunks
         self._room = Room(cache, max_running)
         self._waiting = WaitingQueue()
         self._running: dict[str, Sequence] = {}
@@ -174,6 +176,7 @@ class Scheduler:
             has_chat=not running[0].is_side_call,
             has_side_call=running[-1].is_side_call,
             holds_up_chat=not {chat.sequence_id for chat in decoding_chats} <= {part.sequence_id for part in segments},
+            chunk_tokens=turn.sequences[0].chunk_tokens or self._chunk_tokens if turn.is_chunk else None,
         )
 
     def _token_segments(self, turn: Turn, running: list[Sequence]) -> tuple[PlannedSegment, ...]:
@@ -195,7 +198,10 @@ class Scheduler:
 
     def _most_chunk_tokens(self, sequence: Sequence) -> int:
         chunk_tokens = sequence.chunk_tokens or self._chunk_tokens
-        return min(chunk_tokens, self._short_chunk.tokens) if self._must_be_short(sequence) else chunk_tokens
+        if self._must_be_short(sequence):
+            return min(chunk_tokens, self._short_chunk.tokens)
+        # The logits of every token of a long step would be too many.
+        return chunk_tokens if sequence.is_scored else chunk_tokens * self._num_step_chunks
 
     def _must_be_short(self, sequence: Sequence) -> bool:
         """A chat waits for its next token while a chunk runs. Side calls' streams never shorten a chat's chunks: what
@@ -269,6 +275,11 @@ class Scheduler:
             self._time_share.note(num_chat_rows, num_side_rows, plan.is_decode, plan.has_side_call, seconds)
         if not plan.is_decode:
             self._short_chunk.note(plan.num_tokens, seconds)
+
+    def undo(self, plan: StepPlan) -> None:
+        """A step was given up and left its sequences as they were: as if never planned, but that its moves are made."""
+        self._unsettled_ids.clear()
+        self._cache.forget_rows({segment.save_row for segment in plan.segments})
 
     # ---- ending
 

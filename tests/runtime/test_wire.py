@@ -2,14 +2,17 @@
 
 import os
 import pickle
+import queue
 import socket
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from runtime import worker
 from runtime.options import EngineOptions, SamplingOptions
-from runtime.protocol import ChatMessage, Generate, LoadModel, ToolCall, ToolSchema
+from runtime.protocol import Cancel, ChatMessage, Command, Generate, GetStats, LoadModel, ToolCall, ToolSchema
 from runtime.wire import Wire
 
 
@@ -51,3 +54,21 @@ def test_a_closed_end_is_an_end(ends: tuple[Wire, Wire]) -> None:
     with pytest.raises((EOFError, OSError)):
         wire.receive()
     wire.close()
+
+
+def test_a_cancel_is_known_before_the_engine_gets_to_it(
+    ends: tuple[Wire, Wire], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended: list[int] = []
+    monkeypatch.setattr(os, "_exit", ended.append)
+    commands: queue.SimpleQueue[Command] = queue.SimpleQueue()
+    cancelled: set[str] = set()
+    reader = threading.Thread(target=worker._read, args=(ends[1], commands, cancelled))
+    reader.start()
+    for command in (GetStats("a"), Cancel("b")):
+        ends[0].send(command)
+    assert (commands.get(timeout=10), commands.get(timeout=10)) == (GetStats("a"), Cancel("b"))
+    assert cancelled == {"b"}
+    ends[0].close()
+    reader.join(10)
+    assert ended == [0]

@@ -2,6 +2,7 @@
 
 import threading
 from array import array
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -427,10 +428,10 @@ def test_a_shared_step_that_breaks_fails_those_in_it_and_nobody_else(
     driver.step(2)
     run = model.forward.run
 
-    def broken(plan: StepPlan) -> torch.Tensor:
+    def broken(plan: StepPlan, is_wanted: Callable[[], bool]) -> torch.Tensor:
         if len(plan.segments) > 1 and plan.is_decode:
             raise RuntimeError("broken")
-        return run(plan)
+        return run(plan, is_wanted)
 
     with monkeypatch.context() as patch:
         patch.setattr(model.forward, "run", broken)

@@ -12,8 +12,19 @@ from safetensors.torch import load_file
 
 from runtime.execute.placement import Placement
 from runtime.experts.mapped_store import MappedStore
+from runtime.memory import budget
 from runtime.options import EngineOptions
-from runtime.protocol import ChatMessage, Failed, Finished, Generate, Score, Scored
+from runtime.protocol import (
+    Cancel,
+    Cancelled,
+    ChatMessage,
+    Failed,
+    Finished,
+    Generate,
+    PrefillProgressed,
+    Score,
+    Scored,
+)
 from tests.support.engine_driver import DEMO_FOLDER, EngineDriver
 from tests.support.low_memory import fix_base, limit_ram
 
@@ -107,3 +118,61 @@ def test_a_disk_that_fails_ends_the_request_and_not_the_engine(tmp_path: Path) -
         opened.write(content)
     assert isinstance(driver.ask("whole", QUESTION), Finished)
     store_of(driver).check_integrity()
+
+
+LONG = replace(OPTIONS, context_tokens=512, chunk_tokens=16)
+LONG_PROMPT = (ChatMessage("user", " ".join(f"word{number}" for number in range(70))),)
+
+
+@pytest.fixture
+def long_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So small a model would not give memory for them."""
+    monkeypatch.setattr(budget, "LEAST_STEP_ROOM", 1)
+
+
+@pytest.mark.usefixtures("long_steps")
+@pytest.mark.parametrize("is_on_device", [False, True])
+def test_a_prompt_reads_each_expert_once_and_changes_no_bit(mapped: Drive, is_on_device: bool) -> None:
+    placement = Placement.on_cpu_as_on_cuda() if is_on_device else None
+    pinned, driver = EngineDriver(LONG, placement), mapped(LONG, placement)
+    store = store_of(driver)
+    before = store.num_disk_bytes
+    expected, finished = (d.ask("first", LONG_PROMPT, 1) for d in (pinned, driver))
+    assert finished.usage.prompt_tokens > 12 * LONG.chunk_tokens
+    # Twelve chunks of it, and the token that ends the turn.
+    assert store.num_disk_bytes - before <= (384 + 8 * 4) * store.cache.memory.shape[1]
+    # What a prompt leaves behind serves the next turn as ever.
+    again = (d.reply_to(LONG_PROMPT, f) for d, f in ((pinned, expected), (driver, finished)))
+    turns = [(*messages, ChatMessage("user", "And then?")) for messages in again]
+    expected, finished = (
+        d.ask("next", turn, 12, temperature=1.0, seed=3) for d, turn in zip((pinned, driver), turns, strict=True)
+    )
+    assert finished.usage.cached_tokens == expected.usage.cached_tokens > 0
+    assert finished.generated_ids == expected.generated_ids
+    store.check_integrity()
+
+
+@pytest.mark.usefixtures("long_steps")
+def test_a_long_step_is_given_up_where_its_answer_is_not_wanted(mapped: Drive) -> None:
+    driver, fresh = mapped(LONG), mapped(LONG)
+    model = driver.engine.model
+    driver.send(Generate("given up", LONG_PROMPT))
+    moe = model.forward._decoder.layers[5].moe
+    forward, num_run = moe.forward, 0
+
+    def run(*arguments: Any) -> torch.Tensor:
+        nonlocal num_run
+        num_run += 1
+        driver.engine._cancelled.add("given up")
+        return forward(*arguments)
+
+    moe.forward = run  # type: ignore[method-assign]
+    driver.step()
+    assert num_run == 1
+    assert not any(isinstance(event, PrefillProgressed) for event in driver.events_of("given up"))
+    assert isinstance(driver.run(Cancel("given up")), Cancelled)
+    moe.forward = forward  # type: ignore[method-assign]
+    assert driver.engine._cancelled == set()
+    expected, finished = (d.ask("given up", LONG_PROMPT, 8) for d in (fresh, driver))
+    assert finished.generated_ids == expected.generated_ids
+    assert finished.usage.cached_tokens == 0

@@ -108,3 +108,21 @@ def test_any_order_of_calls_gives_the_right_bytes(seed: int) -> None:
             except EngineError:
                 assert key in disk.broken
             cache.check_integrity()
+
+
+def test_what_only_passes_makes_room_for_what_is_used() -> None:
+    disk = Disk()
+    cache = HostCache(6, ROW_BYTES, disk.begin)
+    for expert in range(3):
+        cache.take((9, expert))
+    for layer in range(4):
+        # Chunk after chunk a layer finds what it has read, and no layer pushes out what was there.
+        for _ in range(3):
+            cache.announce([(layer, expert) for expert in range(3)], is_passing=True)
+            assert [int(cache.take((layer, expert))[0]) for expert in range(3)] == [
+                value_of((layer, expert)) for expert in range(3)
+            ]
+        cache.let_pass()
+        cache.check_integrity()
+    assert len(disk.begun) == 3 + 4 * 3
+    assert cache.announce([(9, expert) for expert in range(3)]) == 0

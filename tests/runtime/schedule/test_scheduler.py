@@ -194,3 +194,73 @@ def test_every_page_and_row_comes_back_after_random_traffic(seed: int) -> None:
             scheduler.drop(name)
     cache.forget_saved()
     assert cache.num_pages_used == cache.num_rows_used == 0
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_a_long_step_has_the_chunks_that_steps_of_their_own_have(seed: int) -> None:
+    rng = random.Random(seed)
+    num_tokens, chunk_tokens = rng.randint(1, 200), rng.randint(1, 40)
+    points = frozenset(rng.choices(range(1, num_tokens + 1), k=3))
+
+    def chunks_of(num_step_chunks: int) -> list[list[tuple[object, ...]]]:
+        cache = SequenceCache(16, 6)
+        scheduler = Scheduler(cache, chunk_tokens, num_step_chunks=num_step_chunks)
+        scheduler.submit(Sequence("a", tuple(range(num_tokens)), points))
+        plans = run_prefill(scheduler)
+        assert all(plan.num_tokens <= num_step_chunks * chunk_tokens for plan in plans)
+        assert len(plans) == -(-num_tokens // (num_step_chunks * chunk_tokens))
+        return [
+            [
+                (part.token_ids, part.start, len(part.page_ids), part.logit_offsets, part.save_row is not None)
+                for part in chunk.segments
+            ]
+            for plan in plans
+            for chunk in plan.chunks
+        ]
+
+    assert chunks_of(rng.randint(2, 8)) == chunks_of(1)
+
+
+def test_a_step_that_is_given_up_is_planned_again_and_saves_nothing() -> None:
+    cache = SequenceCache(16, 6)
+    scheduler = Scheduler(cache, 8, num_step_chunks=4)
+    scheduler.submit(Sequence("a", tuple(range(40)), frozenset({4, 10, 36})))
+    scheduler.admit()
+    plan = scheduler.plan()
+    assert plan is not None
+    assert plan.moves
+    assert cache.num_saved == 2
+    scheduler.undo(plan)
+    scheduler.check_integrity()
+    assert cache.num_saved == 0
+    again = scheduler.plan()
+    assert again is not None
+    assert not again.moves
+    assert [(part.start, part.end) for part in again.segments] == [(part.start, part.end) for part in plan.segments]
+    scheduler.complete(again)
+    scheduler.finish("a")
+    assert scheduler.is_idle
+    assert cache.reusable_prefix(range(40)) is not None
+
+
+def test_a_step_is_long_only_where_no_chat_waits_and_no_token_is_scored() -> None:
+    scheduler = Scheduler(SequenceCache(32, 6), 8, max_running=3, num_step_chunks=4)
+    chat = Sequence("a", (1, 2), max_new_tokens=9)
+    scheduler.submit(chat)
+    run_prefill(scheduler)
+    scheduler.submit(Sequence("b", tuple(range(50)), max_new_tokens=9))
+    scheduler.admit()
+    for token in range(3):
+        chat.generated_ids.append(token)
+        for sequence_id, num_tokens in (("a", 1), ("b", 8)):
+            plan = scheduler.plan()
+            assert plan is not None
+            assert (plan.segments[0].sequence_id, plan.num_tokens) == (sequence_id, num_tokens)
+            scheduler.complete(plan)
+    scheduler.finish("a")
+    plan = scheduler.plan()
+    assert plan is not None
+    assert plan.num_tokens == 50 - 3 * 8
+    scheduler.drop("b")
+    scheduler.submit(Sequence("c", tuple(range(50)), is_scored=True))
+    assert {plan.num_tokens for plan in run_prefill(scheduler)} <= {8, 2}
