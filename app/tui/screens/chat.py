@@ -173,33 +173,33 @@ class ChatScreen(
     async def prompt_submitted(self, event: Prompt.Submitted) -> None:
         command = parse_slash(event.text)
         if command is not None:
-            await self._obey(command)
+            await self._obey(command, event.text)
         elif self._edited_id is not None:
             # An edited message belongs to its place: it does not wait in the queue.
-            if not self.refuse_while_running():
-                await self.send_edit(self.prompt.take())
+            if self.refuse_while_running():
+                self.prompt.give_back(event.text)
+            else:
+                await self.send_edit(event.text)
         elif not event.text.strip() and not self.attachments.files:
             if self.queue.texts and not self._is_busy:
                 await self._send(self.queue.pop())
         elif self._is_busy or self.queue.texts:
-            self.queue.add(self._take_draft())
+            self.queue.add(Draft(event.text, self.attachments.take()))
             if not self._is_busy:
                 await self._send(self.queue.pop())
         else:
-            await self._send(self._take_draft())
+            await self._send(Draft(event.text, self.attachments.take()))
 
-    def _take_draft(self) -> Draft:
-        return Draft(self.prompt.take(), self.attachments.take())
-
-    async def _obey(self, command: SlashCommand | str) -> None:
+    async def _obey(self, command: SlashCommand | str, text: str) -> None:
         if isinstance(command, str):
             self.say(f"There is no command /{command}; /help lists them. Put a space before it to send it.", "warning")
+            self.prompt.give_back(text)
             return
         name, argument = command.action.name, command.argument
         if name in SWITCHES and argument and argument not in SWITCHES[name]:
             self.say(f"/{command.action.command} takes {command.action.argument}, not '{argument}'.", "warning")
+            self.prompt.give_back(text)
             return
-        self.prompt.take()
         if name in SWITCHES and argument:
             self.switch(name, argument)
         elif argument:

@@ -31,7 +31,7 @@ class Prompt(TextArea):
     ]
 
     class Submitted(Message):
-        """The user pressed Enter."""
+        """The user pressed Enter. The text is with the message: what is typed from then on is the next one's."""
 
         def __init__(self, text: str) -> None:
             super().__init__()
@@ -98,7 +98,7 @@ class Prompt(TextArea):
         if column and self.document.get_line(row)[column - 1] == "\\" and self.selection.is_empty:
             self.replace("\n", (row, column - 1), (row, column))
         else:
-            self.post_message(self.Submitted(self.text))
+            self.post_message(self.Submitted(self.take()))
 
     def action_complete(self) -> None:
         """Finish a slash command, or move on to the next widget."""
@@ -124,6 +124,11 @@ class Prompt(TextArea):
             return text
         # In one pass: a paste may spell the label of another.
         return re.sub("|".join(map(re.escape, self._pastes)), lambda label: self._pastes[label[0]], text)
+
+    def give_back(self, text: str) -> None:
+        """What was submitted can't be obeyed now: it stands here again, unless something else does by now."""
+        if not self.text:
+            self.set_text(text)
 
     def _collapsed(self, text: str) -> str:
         num_lines = text.count("\n") + 1

@@ -1,3 +1,4 @@
+import asyncio
 import sqlite3
 from pathlib import Path
 
@@ -178,6 +179,21 @@ async def test_messages_written_meanwhile_wait_and_are_sent_in_order(make_app: M
         assert [request.messages[-1].content for request in engine.requests] == ["1", "2", "3"]
 
 
+async def test_keys_that_come_before_a_message_is_taken_are_the_next_one_s(make_app: MakeApp) -> None:
+    """As from a terminal that hung: all of them at once."""
+    engine = GatedEngine((Say("One"),), (Say("Two"),))
+    engine.load_gate.set()
+    app = make_app(engine=engine)
+    async with app.run_test(size=(100, 30)) as pilot:
+        await settle(pilot)
+        for key in ("1", "enter", "2", "enter", "3", "enter", "4"):
+            app.chat.prompt.post_message(events.Key(key, None if key == "enter" else key))
+        await pilot.pause()
+        assert app.chat.queue.texts == ("2", "3")
+        assert app.chat.prompt.text == "4"
+        assert [block.text for block in app.chat.query(UserBlock)] == ["1"]
+
+
 async def test_after_a_stop_the_queue_waits_for_the_user(make_app: MakeApp) -> None:
     engine = ScriptedEngine((Say("One"), Hang()), HELLO)
     app = make_app(engine=engine)
@@ -352,6 +368,9 @@ async def test_quitting_in_the_middle_keeps_the_partial_answer(make_app: MakeApp
         while not app.chat.transcript.answers or not app.chat.transcript.answers[-1].text:
             await pilot.pause(0.01)
         await pilot.press("ctrl+q")
+    # The loop of a real run ends only after the turn's last word to the store.
+    while app.chat.session.is_busy:
+        await asyncio.sleep(0.01)
     assert not engine.is_running
     [conversation] = store.list_conversations()
     assert store.branch(conversation.head_id)[-1].content == "Half of it"
