@@ -156,11 +156,12 @@ def test_abandoned_step_ends_what_runs_and_forgets_what_was_saved() -> None:
     assert [(sequence.sequence_id, sequence.num_cached) for sequence in admitted] == [("c", 0)]
 
 
+@pytest.mark.parametrize("num_step_chunks", [1, 3])
 @pytest.mark.parametrize("seed", range(5))
-def test_every_page_and_row_comes_back_after_random_traffic(seed: int) -> None:
+def test_every_page_and_row_comes_back_after_random_traffic(seed: int, num_step_chunks: int) -> None:
     rng = random.Random(seed)
     cache = SequenceCache(9, 4)
-    scheduler = Scheduler(cache, chunk_tokens=16)
+    scheduler = Scheduler(cache, chunk_tokens=16, num_step_chunks=num_step_chunks)
     running: dict[str, Sequence] = {}
     history: list[tuple[int, ...]] = [()]
     for number in range(300):
@@ -176,7 +177,9 @@ def test_every_page_and_row_comes_back_after_random_traffic(seed: int) -> None:
             scheduler.submit(sequence)
         scheduler.admit()
         plan = scheduler.plan()
-        if plan is not None:
+        if plan is not None and len(plan.chunks) > 1 and rng.random() < 0.3:
+            scheduler.undo(plan)
+        elif plan is not None:
             scheduler.complete(plan)
             sequence = running[plan.segments[0].sequence_id]
             if plan.segments[-1].logit_offsets:
