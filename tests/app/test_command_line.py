@@ -111,6 +111,17 @@ def test_home_that_is_a_file_is_a_named_problem(own_home: Path) -> None:
     assert run_hotslot("models", "list").status == 0
 
 
+def test_a_ram_limit_counts_for_every_command_and_doctor_shows_it(own_home: Path) -> None:
+    own_home.mkdir(exist_ok=True)
+    (own_home / "config.toml").write_text('ram = "2GiB"\n')
+    for arguments, ram_bytes in ((["doctor"], 2 << 30), (["--ram", "1GiB", "doctor"], 1 << 30)):
+        machine = json.loads(run_hotslot(*arguments, "--json").out)["machine"]
+        assert machine["ram_limit_bytes"] == machine["ram_total_bytes"] == ram_bytes
+    refused = run_hotslot("ask", "--device", "cpu", "--ram", "64MiB", "Hello")
+    assert refused.status == 1
+    assert "--ram is 64.0 MiB; set --ram" in refused.err
+
+
 def test_help_and_version() -> None:
     for arguments in (["--help"], ["ask", "--help"], ["score", "--help"], ["plan", "--help"], ["doctor", "--help"]):
         ended = run_hotslot(*arguments)

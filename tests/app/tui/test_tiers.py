@@ -35,3 +35,6 @@ def test_the_figures_in_words() -> None:
     assert not any("disk" in line for line in explain(PINNED))
     before_the_first = EngineStats(num_cached_records=40)
     assert any(line.endswith("on the disk; 0 B read so far") for line in explain(before_the_first))
+    limited = EngineStats(engine_rss_bytes=3 << 30, ram_limit_bytes=4 << 30)
+    assert "Engine process: 3.0 GiB of memory, planned for at most 4.0 GiB" in explain(limited)
+    assert "Engine process: 0 B of memory" in explain(PINNED)
