@@ -53,51 +53,31 @@ def add_chat_options(parser: argparse.ArgumentParser) -> None:
         default=argparse.SUPPRESS,
         help="answer at once",
     )
-    effort = _FIELDS["reasoning_effort"]
-    chat.add_argument("--reasoning-effort", choices=effort.choices, default=argparse.SUPPRESS, help=effort.info.help)
-    preserve = _FIELDS["preserve_thinking"]
-    chat.add_argument(
-        "--preserve-thinking", choices=preserve.choices, default=argparse.SUPPRESS, help=preserve.info.help
-    )
+    _add_setting(chat, "reasoning_effort")
+    _add_setting(chat, "preserve_thinking")
     sampling = parser.add_argument_group("sampling (default: what the model's authors recommend)")
     for name in _SAMPLING:
-        _add_setting(sampling, name, _METAVARS.get(name, "X"))
+        _add_setting(sampling, name, metavar=_METAVARS.get(name, "X"))
 
 
 def add_engine_options(parser: argparse.ArgumentParser, default_dtype: DtypeName = "auto") -> None:
     """How the model is loaded; `default_dtype` is what the help calls the default."""
     engine = parser.add_argument_group("engine")
-    engine.add_argument(
-        "--overlap", choices=("on", "off"), default=argparse.SUPPRESS, help=_FIELDS["overlap"].info.help
-    )
-    engine.add_argument(
-        "--policy", choices=_FIELDS["policy"].choices, default=argparse.SUPPRESS, help=_FIELDS["policy"].info.help
-    )
+    _add_setting(engine, "overlap", choices=("on", "off"))
+    _add_setting(engine, "policy")
     add_memory_options(engine)
-    _add_setting(engine, "slots", "N")
-    engine.add_argument(
-        "--dtype",
-        choices=_FIELDS["dtype"].choices,
-        default=argparse.SUPPRESS,
-        help=f"{_FIELDS['dtype'].info.help}; default: {default_dtype}",
-    )
+    _add_setting(engine, "slots", metavar="N")
+    _add_setting(engine, "dtype", help=f"{_FIELDS['dtype'].info.help}; default: {default_dtype}")
 
 
 def add_memory_options(parser: "argparse.ArgumentParser | argparse._ArgumentGroup") -> None:
     """What bounds the plan."""
-    parser.add_argument(
-        "--vram", type=parse_size_option, metavar="SIZE", default=argparse.SUPPRESS, help=_FIELDS["vram"].info.help
-    )
-    parser.add_argument(
-        "--ram", type=parse_size_option, metavar="SIZE", default=argparse.SUPPRESS, help=_FIELDS["ram"].info.help
-    )
-    _add_setting(parser, "context", "N")
-    parser.add_argument(
-        "--device", choices=("cpu", "cuda"), default=argparse.SUPPRESS, help=_FIELDS["device"].info.help
-    )
-    for name in ("dense", "kv"):
-        setting = _FIELDS[name]
-        parser.add_argument(f"--{name}", choices=setting.choices, default=argparse.SUPPRESS, help=setting.info.help)
+    _add_setting(parser, "vram", type=parse_size_option, metavar="SIZE")
+    _add_setting(parser, "ram", type=parse_size_option, metavar="SIZE")
+    _add_setting(parser, "context", metavar="N")
+    _add_setting(parser, "device", choices=("cpu", "cuda"))
+    _add_setting(parser, "dense")
+    _add_setting(parser, "kv")
 
 
 def add_disk_option(parser: argparse.ArgumentParser) -> None:
@@ -138,14 +118,13 @@ def apply_options(settings: Settings, arguments: argparse.Namespace) -> Settings
     return replace(settings, **given)
 
 
-def _add_setting(parser: "argparse.ArgumentParser | argparse._ArgumentGroup", name: str, metavar: str) -> None:
-    parser.add_argument(
-        "--" + name.replace("_", "-"),
-        type=_setting_type(name),
-        metavar=metavar,
-        default=argparse.SUPPRESS,
-        help=_FIELDS[name].info.help,
-    )
+def _add_setting(parser: "argparse.ArgumentParser | argparse._ArgumentGroup", name: str, **differs: Any) -> None:
+    """The option of a setting: takes what the setting does, but for what `differs`."""
+    setting = _FIELDS[name]
+    choices = differs.pop("choices", setting.choices)
+    takes = {"choices": choices} if choices else {"type": _setting_type(name)}
+    how = {"default": argparse.SUPPRESS, "help": setting.info.help} | takes | differs
+    parser.add_argument(f"--{name.replace('_', '-')}", **how)
 
 
 def _setting_type(name: str) -> Any:
