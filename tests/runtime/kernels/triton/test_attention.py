@@ -176,10 +176,11 @@ def test_attend_rows_to_everything(
         q = torch.randn(4, num_heads, head_dim, device=device) * 3
         gate = torch.randn(len(q), q.shape[1] * head_dim + 4, device=device)[:, 4:]
         gated = attention.attend_rows(q, keys, values, table, positions, head_dim**-0.5, gate=gate)
-        result = attention.attend_rows(q, keys, values, table, positions, head_dim**-0.5)
-        torch.testing.assert_close(gated, result * torch.sigmoid(gate))
         expected = twin.attend_rows(q, keys, values, table, positions, head_dim**-0.5)
-        torch.testing.assert_close(result, expected, rtol=0, atol=TOLERANCE[dtype])
+        torch.testing.assert_close(gated, expected * torch.sigmoid(gate), rtol=0, atol=TOLERANCE[dtype])
+    result = attention.attend_rows(q, keys, values, table, positions, head_dim**-0.5)
+    torch.testing.assert_close(result, expected, rtol=0, atol=TOLERANCE[dtype])
+    torch.testing.assert_close(gated, result * torch.sigmoid(gate))
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
