@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from runtime.experts.device_routed import DeviceExperts
-from runtime.kernels.torch_ops import attention
+from runtime.kernels.torch_ops import attention, linear
 from tests.support import prefill_checks
 from tests.support.demo_scores import logits_of
 from tests.support.engine_driver import EngineDriver
@@ -41,6 +41,18 @@ def test_equal_scores_go_to_the_lower_block(device: torch.device) -> None:
     for row, count in enumerate(num_complete.tolist()):
         expected = attention.first_of_equals(scores[row : row + 1, :count], 128)[0].sort().values
         assert torch.equal(chosen[row].nonzero().squeeze(1), expected)
+
+
+def test_products_of_long_chunks_keep_the_bits_of_their_rows(device: torch.device) -> None:
+    """All 24 with small weights, 16 with large ones."""
+    x = torch.rand(70, 16, device=device) + 0.5
+    weight = torch.zeros(512, 16, dtype=torch.bfloat16, device=device)
+    weight[:, 3] = 1.0
+    assert torch.equal(linear.linear(x, weight), x[:, 3:4].expand(-1, 512))
+    wide = weight.new_zeros(512, 1 << 14)
+    wide[:, 3] = 1.0
+    found = linear.linear(torch.nn.functional.pad(x, (0, (1 << 14) - 16)), wide)
+    torch.testing.assert_close(found, x[:, 3:4].expand(-1, 512), rtol=2**-16, atol=0)
 
 
 def test_copies_beside_the_products_change_no_bit(on_cuda: EngineDriver, tmp_path: Path) -> None:

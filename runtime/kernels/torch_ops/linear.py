@@ -16,6 +16,12 @@ MOST_ROWS = 4
 """Of a decode step."""
 WIDENED_BYTES, DEVICE_WIDENED_BYTES = 1 << 20, 64 << 20
 """Of an e4m3 weight in fp32 at once: on a CPU what its cache holds, on a GPU enough to keep it busy."""
+EXACT_ELEMENTS = 4 << 20
+"""Of a weight: up to so many, a GPU's products for long chunks keep all 24 bits of x, beyond it 16.
+
+So a small model, whose keys and values are fp32, too, routes as it does on a CPU. A large model's keys, in fp16, move
+its routers' logits more than the lost bits do; its routers, hyper-connections and shared experts are small weights.
+"""
 
 
 def linear(x: Tensor, weight: Tensor, scale: Tensor | None = None, exact: Tensor | None = None) -> Tensor:
@@ -33,7 +39,7 @@ def linear(x: Tensor, weight: Tensor, scale: Tensor | None = None, exact: Tensor
         return _scaled_linear(x, weight, scale)
     if weight.dtype == x.dtype:
         return functional.linear(x, weight)
-    if x.is_cuda and weight.dtype == torch.bfloat16 and x.dtype == torch.float32:
+    if _is_on_tensor_cores(x) and weight.dtype == torch.bfloat16 and x.dtype == torch.float32:
         return _split_linear(x, weight)
     return functional.linear(x, weight.to(x.dtype))
 
@@ -95,12 +101,35 @@ def _scaled_linear(x: Tensor, values: Tensor, scale: Tensor) -> Tensor:
     return output.mul_(scale)
 
 
-def _split_linear(x: Tensor, weight: Tensor) -> Tensor:
-    """Tensor cores multiply 16-bit numbers and add in fp32: x as the sum of two of them keeps 16 of its 24 bits.
+def _is_on_tensor_cores(x: Tensor) -> bool:
+    return x.is_cuda
 
-    One product of both halves reads the weight once and needs no widened copy of it.
+
+def _split_linear(x: Tensor, weight: Tensor) -> Tensor:
+    """Tensor cores multiply 16-bit numbers and add in fp32: x as the sum of two of them keeps 16 of its 24 bits, of
+    three all.
+
+    One product of all parts reads the weight once and needs no widened copy of it.
     """
-    high = x.to(weight.dtype)
-    low = (x - high).to(weight.dtype)
-    products = torch.mm(torch.cat((high, low)), weight.t(), out_dtype=torch.float32)
-    return products[: x.shape[0]].add_(products[x.shape[0] :])
+    parts = split_parts(x, 3 if weight.numel() <= EXACT_ELEMENTS else 2)
+    *larger, total = _narrow_product(parts.flatten(0, 1), weight).split(x.shape[0])
+    # The smallest first: they lose the fewest bits.
+    for product in reversed(larger):
+        total.add_(product)
+    return total
+
+
+def split_parts(x: Tensor, num_parts: int) -> Tensor:
+    """bf16 [num_parts, N, K] whose sum is fp32 x [N, K] but for its last bits: three bf16 hold them all."""
+    parts, rest = torch.empty(num_parts, *x.shape, dtype=torch.bfloat16, device=x.device), x
+    for part in parts:
+        part.copy_(rest)
+        rest = rest - part
+    return parts
+
+
+def _narrow_product(x: Tensor, weight: Tensor) -> Tensor:
+    """x @ weight^T of bf16 numbers, added up in fp32; a CPU's torch knows it as that of fp32 numbers only."""
+    if x.is_cuda:
+        return torch.mm(x, weight.t(), out_dtype=torch.float32)
+    return functional.linear(x.float(), weight.float())
