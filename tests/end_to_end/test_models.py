@@ -23,9 +23,9 @@ def hub() -> Iterator[HubServer]:
 
 def open_models(hub: HubServer, tmp_path: Path) -> Terminal:
     terminal = Terminal(HOTSLOT, env=hub.variables(tmp_path / "hf"))
-    terminal.wait_for("Write a message", 30)
+    terminal.wait_for("Write a message")
     terminal.send(F2)
-    terminal.wait_for("disk", 30)
+    terminal.wait_for("disk")
     return terminal
 
 
@@ -59,9 +59,9 @@ def test_downloaded_in_two_lives_and_used_in_the_third(hub: HubServer, own_home:
         assert hub.sent_bytes - sent_bytes < 1.02 * total_bytes - 8_000_000, "what was here was fetched again"
         second.wait_for("Fits: ")
         second.send("\r")
-        second.wait_for(f"{REPO_ID} answers from now on.", 60)
+        second.wait_for(f"{REPO_ID} answers from now on.")
         second.send("Hello there, who are you?\r")
-        second.wait_for(lambda screen: "first after" in screen, 60)
+        second.wait_for(lambda screen: "first after" in screen)
         second.send(CTRL_Q)
         assert second.wait_for_exit() == 0
     finally:

@@ -64,7 +64,7 @@ def test_engine_process_knows_no_secret(client: EngineClient, monkeypatch: pytes
     monkeypatch.setenv("TOKENIZERS_PARALLELISM", "false")
     client.start()
     assert client.process_id is not None
-    variables = environment_of(client.process_id, 2)
+    variables = environment_of(client.process_id, 30)
     assert "5ecret" not in variables.values()
     assert variables["TOKENIZERS_PARALLELISM"] == "false"
 

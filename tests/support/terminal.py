@@ -59,7 +59,7 @@ class Terminal:
     def send(self, keys: str | bytes) -> None:
         self._child.send(keys)
 
-    def wait_for(self, wanted: str | Callable[[str], Any], seconds: float = 30.0) -> str:
+    def wait_for(self, wanted: str | Callable[[str], Any], seconds: float = 60.0) -> str:
         """Wait until the screen shows a text (or satisfies a test); fails with the screen it saw last."""
         is_there = wanted if callable(wanted) else lambda screen: wanted in screen
         deadline = time.monotonic() + seconds
@@ -81,7 +81,7 @@ class Terminal:
         self._child.close(force=True)
 
 
-def engine_of(process: psutil.Process, seconds: float = 20.0) -> psutil.Process:
+def engine_of(process: psutil.Process, seconds: float = 60.0) -> psutil.Process:
     """The engine process that an app process started; waits for it."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:

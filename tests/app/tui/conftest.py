@@ -124,7 +124,7 @@ async def until_shown(pilot: Pilot[None], text: str) -> None:
     """Wait until the screen, or a notification, has this text; line breaks don't count."""
     app = pilot.app
     assert isinstance(app, HotslotApp)
-    for _ in range(500):
+    for _ in range(3000):
         words = " ".join(screen_text(app).split()) + " ".join(note.message for note in app._notifications)
         if " ".join(text.split()) in words:
             return

@@ -22,7 +22,7 @@ def names(app: HotslotApp) -> list[str]:
 
 
 async def until_attached(app: HotslotApp, pilot: object) -> None:
-    for _ in range(500):
+    for _ in range(3000):
         if names(app):
             return
         await pilot.pause(0.01)  # type: ignore[attr-defined]

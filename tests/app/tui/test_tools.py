@@ -1,6 +1,7 @@
 """Tools on the screen: the question before a call, its card, the rules, and whole results."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from textual.pilot import Pilot
@@ -79,14 +80,17 @@ async def test_a_letter_typed_for_the_prompt_allows_nothing(make_app: MakeApp, m
 
 
 async def test_a_letter_counts_once_nobody_types(make_app: MakeApp, monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s = [100.0]
     monkeypatch.setattr(permission, "ARMING_S", 2.0)
+    # A clock of the test's own: a slow machine takes longer than this between two keys.
+    monkeypatch.setattr(permission, "time", SimpleNamespace(monotonic=lambda: now_s[0]))
     app = make_app(SUM, DONE, settings=Settings())
     async with app.run_test(size=(100, 30)) as pilot:
         await settle(pilot)
         await ask(pilot)
         await pilot.press("x", "y")
         assert isinstance(app.screen, PermissionScreen)
-        await pilot.pause(2.2)
+        now_s[0] += 2.2
         await pilot.press("y")
         await settle(pilot)
         assert [status for status, _ in results(app)] == ["done"]
