@@ -119,27 +119,20 @@ class ChatSession(OpenChat):
             async for event in events:
                 yield event
 
-    async def edit(
-        self,
-        message_id: str,
-        text: str,
-        attachments: Sequence[Attachment] | None = None,
-        reading: ReadingChoice = "auto",
-    ) -> TurnEvents:
+    async def edit(self, message_id: str, text: str, reading: ReadingChoice = "auto") -> TurnEvents:
         """Say a user's message of this branch in other words; the former one stays in the store as another branch.
 
-        None keeps the attachments it has. Raises HotslotError, before anything is stored, if it can't be said.
+        It keeps its attachments. Raises HotslotError, before anything is stored, if it can't be said.
         """
         self._refuse_if_busy()
         edited = self._message(message_id)
         content = clean(text)
-        files = edited.attachments if attachments is None else tuple(attachments)
         if edited.role != "user":
             raise RequestError("Only your own messages can be edited; regenerate an answer instead.")
-        if not content.strip() and not files:
+        if not content.strip() and not edited.attachments:
             raise RequestError("The message is empty; type something first.")
         self._transcript.step_back_to(edited.parent_id)
-        async with aclosing(self._say(content, files, reading)) as events:
+        async with aclosing(self._say(content, edited.attachments, reading)) as events:
             async for event in events:
                 yield event
 
