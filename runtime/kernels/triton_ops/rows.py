@@ -74,6 +74,15 @@ def _widened(values):
 
 
 @triton.jit
+def narrowed(x, dtype: tl.constexpr):
+    """fp32 `x` in another type, rounded to the nearest as on hardware; the interpreter by itself cuts bf16 off."""
+    if INTERPRETED and dtype == tl.bfloat16:
+        bits = x.to(tl.int32, bitcast=True)
+        return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).to(tl.int16).to(tl.bfloat16, bitcast=True)
+    return x.to(dtype)
+
+
+@triton.jit
 def sigmoid(x):
     return 1.0 / (1.0 + tl.exp(-x))
 
@@ -103,8 +112,8 @@ def dot_wide(left, right, total):
     if right.dtype == tl.float32:
         # Both in two parts of tf32, 11 bits each, and the product of the small ones left out.
         return tl.dot(left, right, total, input_precision="tf32x3")
-    high = left.to(right.dtype)
-    low = (left - high.to(tl.float32)).to(right.dtype)
+    high = narrowed(left, right.dtype)
+    low = narrowed(left - high.to(tl.float32), right.dtype)
     return dot(high, right, dot(low, right, total))
 
 
