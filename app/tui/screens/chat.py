@@ -233,7 +233,8 @@ class ChatScreen(
     def _run(self, turn: TurnEvents, view: TurnView) -> None:
         self._is_busy = True
         self._is_answering = view.answer is not None
-        self.status.activity = "waiting" if view.answer is not None else ""
+        starting = "" if self.session.loaded is not None else "starting the engine"
+        self.status.activity = starting if view.answer is None else "waiting"
         inbox = self._inbox = TurnInbox(lambda: self.post_message(self.TurnAdvanced(inbox, view)))
         self.run_worker(inbox.run(turn), group="turn", name="turn")
         self.show_title()

@@ -15,6 +15,8 @@ from runtime.protocol import EngineStats
 
 SPARK_MARKS = "▁▂▃▄▅▆▇"
 NUM_SPARKS = 12
+FEW_SPARKS = 4
+"""Where the row is narrow: a figure more says more."""
 GAUGE_CELLS = 6
 LOAD_WORDS = {
     "opening": "opening the checkpoint",
@@ -64,16 +66,18 @@ class StatusBar(Widget):
         self._rates.clear()
 
     def render(self) -> RenderResult:
-        segments = self._segments()
         room = self.content_size.width
         separator = Content.styled(" │ ", "$foreground 25%")
+        segments = self._segments(NUM_SPARKS)
+        if _width(segments, separator) > room:
+            segments = self._segments(FEW_SPARKS)
         while len(segments) > 1 and _width(segments, separator) > room:
             segments.remove(max(segments, key=lambda segment: segment.rank))
         # Not `separator.join`: it counts one separator too many, and the row would end too early.
         parts = [part for segment in segments for part in (separator, segment.content)][1:]
         return Content.assemble(*parts).truncate(max(room, 1), ellipsis=True)
 
-    def _segments(self) -> list[Segment]:
+    def _segments(self, num_sparks: int) -> list[Segment]:
         segments = [Segment(1, shown(self.model or "no model", "bold"))]
         if self.downloads:
             segments.append(Segment(2, _downloads(self.downloads)))
@@ -88,7 +92,7 @@ class StatusBar(Widget):
             return segments
         if self.activity:
             segments.append(Segment(0, Content.styled(self.activity, "$text-accent")))
-        segments.append(Segment(0, self._speed(stats)))
+        segments.append(Segment(0, self._speed(stats, num_sparks)))
         if self.num_side_calls:
             segments.append(
                 Segment(3, Content.assemble(("beside ", MUTED), (str(self.num_side_calls), "$text-accent")))
@@ -101,10 +105,11 @@ class StatusBar(Widget):
         segments.append(Segment(7, Content.styled(stats.policy, MUTED)))
         return segments
 
-    def _speed(self, stats: EngineStats) -> Content:
+    def _speed(self, stats: EngineStats, num_sparks: int) -> Content:
         if stats.decode_tok_s is None:
             return Content.styled("– tok/s", MUTED)
-        return Content.assemble((sparkline(list(self._rates)), "$text-primary"), f" {stats.decode_tok_s:.1f} tok/s")
+        sparks = sparkline(list(self._rates)[-num_sparks:])
+        return Content.assemble((sparks, "$text-primary"), f" {stats.decode_tok_s:.1f} tok/s")
 
 
 def sparkline(values: list[float]) -> str:

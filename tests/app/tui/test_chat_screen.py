@@ -144,6 +144,16 @@ async def test_escape_stops_the_answer_and_the_partial_text_stays(make_app: Make
     assert statuses == ["cancelled", "complete"]
 
 
+async def test_a_start_without_progress_says_what_is_waited_for(make_app: MakeApp) -> None:
+    engine = GatedEngine(HELLO)
+    app = make_app(engine=engine)
+    async with app.run_test(size=(100, 30)) as pilot:
+        await until_shown(pilot, "│ starting the engine")
+        engine.load_gate.set()
+        await settle(pilot)
+        assert "starting the engine" not in screen_text(app)
+
+
 async def test_ctrl_c_stops_and_does_not_quit(make_app: MakeApp) -> None:
     app = make_app((Say("Once"), Hang()))
     async with app.run_test() as pilot:

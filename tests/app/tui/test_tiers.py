@@ -1,4 +1,4 @@
-"""The status bar and the figures in words say where experts are found when not all of them fit in memory."""
+"""The status bar and the figures in words: what a narrow bar leaves out, and where experts are found."""
 
 from textual.app import App, ComposeResult
 
@@ -25,6 +25,22 @@ async def test_the_bar_shows_three_tiers_of_a_model_that_has_them() -> None:
             shown.append(str(bar.render()))
     assert "hit 70% │" in shown[0]
     assert "hit 70% ram 20% disk 10% │" in shown[1]
+
+
+async def test_a_narrow_bar_has_a_shorter_sparkline_and_one_figure_more() -> None:
+    stats = EngineStats(decode_tok_s=11.9, slot_hit_rate=0.7, context_used_tokens=3700, context_limit_tokens=8192)
+    shown = []
+    for width in (160, 80):
+        app = BarApp()
+        async with app.run_test(size=(width, 4)) as pilot:
+            bar = app.query_one(StatusBar)
+            bar.model = "demo-model"
+            for _ in range(12):
+                bar.note_stats(stats, is_decoding=True)
+            await pilot.pause()
+            shown.append(str(bar.render()))
+    assert [row.count("▇") for row in shown] == [12, 4]
+    assert all("ctx ━━━─── 3.7k/8.2k" in row for row in shown)
 
 
 def test_the_figures_in_words() -> None:
