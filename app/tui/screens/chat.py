@@ -161,7 +161,15 @@ class ChatScreen(
             hints.append("Esc stops loading")
         elif self.queue.texts:
             hints.append("Enter sends the queued message")
+        elif self._is_unanswered:
+            hints.append("Ctrl+R answers the last message")
         self.prompt.border_subtitle = Content(" · ".join(hints)) if hints else None
+
+    @property
+    def _is_unanswered(self) -> bool:
+        """The chat ends with what the user said: a fork from there, or an app that was killed."""
+        last = self.session.messages[-1:]
+        return any(message.role == "user" and message.status == "complete" for message in last)
 
     @on(TitleChanged)
     def title_changed(self) -> None:

@@ -92,11 +92,16 @@ async def test_a_fork_ends_at_the_marked_message(make_app: MakeApp, store: Store
         assert len(store.list_conversations()) == 2
         await say(pilot, "/fork 1")
         assert said(app) == ["first"]
+        assert "Ctrl+R answers the last message" in screen_text(app)
         await say(pilot, "/fork 9")
         await until_shown(pilot, "There is no message 9")
         await say(pilot, "/messages")
         await until_open(pilot, TextScreen)
         assert "1. You: first" in screen_text(app)
+        await press(pilot, "escape", "ctrl+r")
+        await settle(pilot)
+        assert len(said(app)) == 2
+        assert "Ctrl+R answers" not in screen_text(app)
 
 
 async def test_a_deleted_chat_comes_back_and_pins_come_first(make_app: MakeApp, store: Store) -> None:
