@@ -25,7 +25,7 @@ class Scheduler:
 
     `max_running` sequences run at once, one of them a chat wherever there is more than one place. Side calls take up to
     `side_call_share` of the step time beside a chat. `chunk_target_s` bounds a chunk while a chat decodes beside it;
-    None leaves it at `chunk_tokens`. Where no chat waits for a token, a step has up to `num_step_chunks` chunks.
+    None leaves it at `chunk_tokens`. A chat that no other one waits beside has up to `num_step_chunks` chunks in a step.
     """
 
     def __init__(
@@ -200,8 +200,9 @@ class Scheduler:
         chunk_tokens = sequence.chunk_tokens or self._chunk_tokens
         if self._must_be_short(sequence):
             return min(chunk_tokens, self._short_chunk.tokens)
-        # The logits of every token of a long step would be too many.
-        return chunk_tokens if sequence.is_scored else chunk_tokens * self._num_step_chunks
+        # The logits of every token of a long step would be too many; and a chat may come while a side call is read.
+        is_one_chunk = sequence.is_scored or sequence.is_side_call
+        return chunk_tokens if is_one_chunk else chunk_tokens * self._num_step_chunks
 
     def _must_be_short(self, sequence: Sequence) -> bool:
         """A chat waits for its next token while a chunk runs. Side calls' streams never shorten a chat's chunks: what

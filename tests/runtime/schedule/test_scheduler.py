@@ -246,7 +246,7 @@ def test_a_step_that_is_given_up_is_planned_again_and_saves_nothing() -> None:
     assert cache.reusable_prefix(range(40)) is not None
 
 
-def test_a_step_is_long_only_where_no_chat_waits_and_no_token_is_scored() -> None:
+def test_a_step_is_long_only_for_a_chat_that_no_other_chat_waits_beside() -> None:
     scheduler = Scheduler(SequenceCache(32, 6), 8, max_running=3, num_step_chunks=4)
     chat = Sequence("a", (1, 2), max_new_tokens=9)
     scheduler.submit(chat)
@@ -266,4 +266,7 @@ def test_a_step_is_long_only_where_no_chat_waits_and_no_token_is_scored() -> Non
     assert plan.num_tokens == 50 - 3 * 8
     scheduler.drop("b")
     scheduler.submit(Sequence("c", tuple(range(50)), is_scored=True))
+    assert {plan.num_tokens for plan in run_prefill(scheduler)} <= {8, 2}
+    scheduler.finish("c")
+    scheduler.submit(Sequence("d", tuple(range(50)), kind="side_call"))
     assert {plan.num_tokens for plan in run_prefill(scheduler)} <= {8, 2}
