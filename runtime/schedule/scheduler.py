@@ -25,7 +25,7 @@ class Scheduler:
 
     `max_running` sequences run at once, one of them a chat wherever there is more than one place. Side calls take up to
     `side_call_share` of the step time beside a chat. `chunk_target_s` bounds a chunk while a chat decodes beside it;
-    None leaves it at `chunk_tokens`. A chat that no other one waits beside has up to `num_step_chunks` chunks in a step.
+    None leaves it at `chunk_tokens`. Where no other chat waits, a step of a chat has up to `num_step_chunks` chunks.
     """
 
     def __init__(
