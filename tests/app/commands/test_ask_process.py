@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
@@ -77,14 +78,25 @@ def test_interrupted_json_says_cancelled(tmp_path: Path) -> None:
     assert answer["text"] == "word " * 50
 
 
+def is_sleep(process: psutil.Process) -> bool:
+    with suppress(psutil.NoSuchProcess):
+        return "sleep" in process.cmdline()
+    return False
+
+
 def test_interrupt_while_a_command_runs(tmp_path: Path) -> None:
     """It ends with all it has started, and the turn is cancelled."""
     line = "sh -c 'sleep 600 & touch started; sleep 600'"
     ending = f"(Call('run_command', {{'command': {line!r}}}),)"
     ask = start(tmp_path, "--allow", "run_command", "--allow", "shell", "--root", str(tmp_path), "go", ending=ending)
     wait_for_file(ask, tmp_path / "started")
-    running = psutil.Process(ask.pid).children(recursive=True)
-    assert len([process for process in running if "sleep" in process.cmdline()]) == 2
+    # The file may be there before either of them is.
+    running: list[psutil.Process] = []
+    deadline_s = time.monotonic() + 60
+    while sum(map(is_sleep, running)) < 2:
+        assert time.monotonic() < deadline_s, running
+        time.sleep(0.02)
+        running = psutil.Process(ask.pid).children(recursive=True)
     ask.send_signal(signal.SIGINT)
     _, errors = ask.communicate(timeout=20)
     assert ask.returncode == 130
