@@ -7,6 +7,7 @@ import random
 
 from demo.data.conversation import Conversation, Turn, pairs
 from demo.data.handwritten import varied
+from demo.data.strings import compound, odd, piece
 from demo.data.words import Fillers, capitalised
 
 INTRODUCTIONS = (
@@ -25,9 +26,34 @@ TURNED = (
 ABSENT = ("The list does not say that.", "The list does not mention {k}.")
 REPEAT = (
     "Repeat this: {t}", "Say: {t}", "Please repeat: {t}", "Copy this text: {t}", "Write exactly this: {t}", "Say {t}",
-    "Repeat after me: {t}", "Say the following: {t}", "Can you repeat this? {t}", "Echo: {t}",
+    "Repeat after me: {t}", "Say the following: {t}", "Can you repeat this? {t}", "Echo: {t}", "Write exactly: {t}",
+    "Type this back to me: {t}", "Give me this back unchanged: {t}", "Without a change: {t}", "Letter by letter: {t}",
+    "Print {t}", "Write {t}", "Just answer with {t}", "Your only answer should be: {t}", "Quote me: {t}",
+    "I say: {t}\nYou say the same.", "{t}\n\nRepeat what stands above.", "{t}\nCopy that line.", "Output: {t}",
 )  # fmt: skip
-REPEAT_SHARE = 0.4
+# What stands among other words, to be found there: {t} is asked for, {o} is another one.
+AMONG = (
+    "My file is called `{t}`. What is it called?", "The name of the file is \"{t}\". Repeat the file name.",
+    "I wrote \"{t}\" on the board. What did I write?", "In quotes stands \"{t}\". Say only what is in quotes.",
+    "First comes `{o}`, then `{t}`. What comes second?", "First comes `{t}`, then `{o}`. What comes first?",
+    "Not `{o}` but `{t}` is right. Which one is right?", "I changed `{o}` to `{t}`. What is it now?",
+    "I changed `{t}` to `{o}`. What was it before?", "Old: {o}\nNew: {t}\nSay the new one.",
+    "Old: {t}\nNew: {o}\nSay the old one.", "A = {t}\nB = {o}\nWhat is A?", "A = {o}\nB = {t}\nWhat is B?",
+    "The left one says \"{t}\" and the right one \"{o}\". What does the left one say?",
+    "The left one says \"{o}\" and the right one \"{t}\". What does the right one say?",
+    "Between the bars: |{t}| What stands there?", "<b>{t}</b> What is bold?", "(see {t}) What should I see?",
+)  # fmt: skip
+SPELL = (
+    "Spell {t}", "Spell the word {t}.", "How is {t} spelled?", "How do you spell {t}?", "Please spell {t} for me.",
+    "Spell this: {t}", "{t}, letter by letter please.", "Can you spell {t}?",
+)  # fmt: skip
+FRAMED = (
+    ("Put this in quotes: {t}", '"{t}"'), ("Put this in brackets: {t}", "({t})"), ("Say this twice: {t}", "{t} {t}"),
+    ("Write {t}, then {o}.", "{t} {o}"), ("Write {t} and {o} in two lines.", "{t}\n{o}"),
+    ("Join {t} and {o}.", "{t}{o}"),
+    ("Write {o} after {t}, with a comma.", "{t}, {o}"), ("Write {o} before {t}.", "{o} {t}"),
+)  # fmt: skip
+REPEAT_SHARE = 0.5
 SHAPES = ("{k}: {v}", "{k} = {v}", "- {k}: {v}", "{k} | {v}", "* {k} - {v}", "{k}\t{v}", "{k} -> {v}", "{k} is {v}")
 
 
@@ -109,8 +135,29 @@ def marks_of(rng: random.Random, keys: list[str]) -> dict[str, str]:
 
 
 def repeat_chat(fill: Fillers) -> Conversation:
-    text = " ".join(entry_word(fill) for _ in range(fill.rng.choice((1, 1, 2, 3, 5, 8, 12, 20, 35))))
-    return Conversation("repeat", pairs(fill.rng.choice(REPEAT).format(t=text), text))
+    """One to three texts, each to be said again, spelled, or found among other words."""
+    turns = [turn for _ in range(fill.rng.choice((1, 1, 2, 3))) for turn in pairs(*repeated(fill))]
+    return Conversation("repeat", tuple(turns))
+
+
+def repeated(fill: Fillers) -> tuple[str, str]:
+    """What is asked, and exactly what has to be said."""
+    rng, kind = fill.rng, fill.rng.random()
+    if kind < 0.1:
+        word = piece(fill)
+        return rng.choice(SPELL).format(t=word), "-".join(word)
+    if kind < 0.2:
+        asked, answer = rng.choice(FRAMED)
+        names = {"t": compound(fill), "o": compound(fill)}
+        return asked.format(**names), answer.format(**names)
+    if kind < 0.4:
+        text, other = odd(fill), odd(fill)
+        return rng.choice(AMONG).format(t=text, o=other), text
+    if kind < 0.7:
+        text = odd(fill)
+    else:
+        text = " ".join(entry_word(fill) for _ in range(rng.choice((1, 1, 2, 3, 5, 8, 12, 20, 35))))
+    return rng.choice(REPEAT).format(t=text), text
 
 
 def copying_chat(fill: Fillers) -> Conversation:

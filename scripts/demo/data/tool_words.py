@@ -5,21 +5,36 @@ A list marked with * in text/tools_words.txt is split: every fourth entry is lef
 
 import ast
 import json
+import math
 import operator
 import re
 from collections.abc import Callable
+from fractions import Fraction
 from pathlib import Path
 
+from demo.data.strings import ODD, expression
 from demo.data.words import CITIES, DAYS, MONTHS, Fillers, capitalised
 from demo.listing import listed
 
 SLOT = re.compile(r"\{([A-Za-z_]+\d?)\}|\{(\d+)-(\d+)\}")
-BINARY: dict[type[ast.operator], Callable[[float, float], float]] = {
+Number = Fraction | float
+BINARY: dict[type[ast.operator], Callable[[Number, Number], Number]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
     ast.Mult: operator.mul,
     ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+    ast.Pow: operator.pow,
 }
+FUNCTIONS: dict[str, Callable[[Number], Number]] = {
+    "sqrt": math.sqrt,
+    "abs": abs,
+    "round": round,
+    "floor": math.floor,
+    "ceil": math.ceil,
+}
+ODD_SHARE, ODD_NAME_SHARE = 0.3, 0.08  # of the fillers in training
 ONES = listed(
     "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen "
     "seventeen eighteen nineteen twenty"
@@ -51,6 +66,7 @@ class Vocabulary:
             self.lists[name.rstrip("*")] = (kept, options[::4] if is_split else options)
         self.made: dict[str, Callable[[Fillers], str]] = {
             "word": Fillers.word,
+            "expression": expression,
             "lowword": lambda fill: fill.word().lower(),
             "first_name": Fillers.first_name,
             "lowname": lambda fill: fill.first_name().lower(),
@@ -72,6 +88,9 @@ class Vocabulary:
     def draw(self, fill: Fillers, name: str) -> str:
         """A filler; Name is capitalised, NAME in capitals."""
         known = name.lower()
+        share = ODD_NAME_SHARE if known == "first_name" else ODD_SHARE
+        if known in ODD and not fill.held_out and fill.rng.random() < share:
+            return ODD[known](fill)
         if known in self.made:
             text = self.made[known](fill)
         else:
@@ -143,7 +162,7 @@ class Slots:
         self.names = tuple(dict.fromkeys(names))
         *most, last = self.names
         contents = {"listed": ", ".join(most) + " and " + last if most else last}
-        contents |= {"json_listing": json.dumps(self.names), "count": str(len(self.names))}
+        contents |= {"json_listing": json.dumps(self.names, ensure_ascii=False), "count": str(len(self.names))}
         contents["listing"] = rng.choice(("\n", "\n", ", ")).join(self.names)
         return contents if has_folder else {**contents, "first": self.names[0], "last": last}
 
@@ -152,7 +171,7 @@ class Slots:
         value = evaluated(ast.parse(self.values["expression"], mode="eval").body)
         if value == int(value):
             return str(int(value))
-        return str(round(value, self.fill.rng.choice((2, 4, 6))))
+        return str(round(float(value), self.fill.rng.choice((2, 4, 6))))
 
 
 def is_small_and_spoken(kind: str, value: str, before: str, after: str) -> bool:
@@ -161,10 +180,13 @@ def is_small_and_spoken(kind: str, value: str, before: str, after: str) -> bool:
     return kind in NUMBERS_AS_WORDS and int(value) < len(ONES) and not set(beside) & set("+-*/x×÷=()")
 
 
-def evaluated(node: ast.expr) -> float:
+def evaluated(node: ast.expr) -> Number:
+    """Exact, but for roots."""
     if isinstance(node, ast.Constant):
-        return node.value  # type: ignore[return-value]
+        return Fraction(str(node.value))
     if isinstance(node, ast.UnaryOp):
         return -evaluated(node.operand)
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+        return FUNCTIONS[node.func.id](evaluated(node.args[0]))
     assert isinstance(node, ast.BinOp)
     return BINARY[type(node.op)](evaluated(node.left), evaluated(node.right))
