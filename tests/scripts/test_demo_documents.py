@@ -151,6 +151,35 @@ def test_every_reading_has_questions_and_whole_sentences():
         assert all(sentence[-1] in ".!?" and '"' not in sentence for sentence in reading.sentences)
 
 
+def test_a_reading_may_lack_a_sentence_and_is_then_asked_for_it(writer):
+    answered = {f: reading for reading in writer.readings for q in reading.questions for f in q}
+    lacking = 0
+    for seed in range(200):
+        part = writer.reading(Fillers(random.Random(seed), THINGS))
+        (gone,) = part.left_out
+        if gone.is_sure:
+            continue
+        lacking += any(question in answered for question in gone.questions)
+        assert gone.sentence not in [fact.sentence for fact in part.facts]
+        asked = [Questions(Fillers(random.Random(seed), THINGS), [part]).missing() for seed in range(5)]
+        assert all(one is None or one.fact is None for one in asked)
+    assert lacking > 40
+
+
+def test_no_way_to_ask_about_a_reading_tells_whether_it_is_answered(writer):
+    """Shares are near 17 %; "how old" and "how many" are asked for what is missing more often."""
+    counts: dict[str, list[int]] = {}
+    for seed in range(3000):
+        fill = Fillers(random.Random(seed), THINGS)
+        questions = Questions(fill, [writer.reading(fill)])
+        for one in (*(questions.answered() for _ in range(4)), questions.missing()):
+            opening = " ".join(one.question.lower().split()[:2]) if one else ""
+            counts.setdefault(opening, [0, 0])[bool(one and one.fact is None)] += 1
+    shares = {opening: missing / (has + missing) for opening, (has, missing) in counts.items() if has + missing > 90}
+    assert len(shares) > 25
+    assert {opening: share for opening, share in shares.items() if opening and not 0.05 < share < 0.6} == {}
+
+
 def test_the_words_that_choose_a_sentence_weigh_most_and_no_text_is_changed(writer):
     fill = Fillers(random.Random(5), THINGS)
     for _ in range(60):

@@ -47,6 +47,7 @@ QUESTION_TAILS = (
 )  # fmt: skip
 TWIN_SHARE = 0.2  # of the documents in training: what is said of the one thing may be missing of the other
 STRANGER_SHARE = 0.3  # of the questions without an answer in training
+WITHHELD_SHARE = 0.5  # of the readings lose a sentence, so that what is asked of it has no answer
 SYNONYM_SHARE = 0.25  # of the questions in training
 FILED_SHARE = 0.3  # of the documents in training are shown as the application does
 NOT_THERE = ("The document does not say that.", "The document does not mention that.")
@@ -74,6 +75,18 @@ class Part:
     name: str = ""
     short_name: str = ""
     form: TopicForm | None = None
+
+
+def withholding(fill: Fillers, facts: list[DocumentFact]) -> Part | None:
+    """Now and then: a reading without one of its sentences, never the first, which names the subject.
+
+    So the text decides whether a wording has an answer. Nobody has matched the questions to the text that remains.
+    """
+    asked = [index for index, fact in enumerate(facts) if index and fact.questions]
+    if len(asked) < 4 or fill.rng.random() >= WITHHELD_SHARE:
+        return None
+    gone = fill.rng.choice(asked)
+    return Part(facts[:gone] + facts[gone + 1 :], [replace(facts[gone], is_sure=False)])
 
 
 @dataclass(frozen=True)
@@ -120,14 +133,14 @@ class DocumentWriter:
         return Part(facts[:gone] + facts[gone + 1 :], [facts[gone]])
 
     def reading(self, fill: Fillers) -> Part:
-        """Written by hand, names and numbers exchanged; sometimes a part of it."""
+        """Written by hand, names and numbers exchanged; sometimes a part of it, sometimes without a sentence."""
         reading = fill.rng.choice(self.readings)
         swap = swapper(fill, " ".join(reading.sentences)) if fill.rng.random() < 0.7 else str
         pairs = zip(reading.sentences, reading.questions, strict=True)
         facts = [DocumentFact(swap(s), tuple(map(swap, asked)), "", is_sure=True) for s, asked in pairs]
         unanswered = DocumentFact("", tuple(map(swap, reading.unanswered)), "", is_sure=True)
         first = fill.rng.randrange(len(facts) - 4) if len(facts) > 6 and fill.rng.random() < 0.3 else 0
-        return Part(facts[first:], [unanswered])
+        return withholding(fill, facts[first:]) or Part(facts[first:], [unanswered])
 
     def parts(self, fill: Fillers, characters: int, quoting: float) -> list[Part]:
         parts = [self.part(fill, quoting)]
