@@ -13,7 +13,8 @@ ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "scripts"))
 
 from demo.data.conversation import render, render_call  # noqa: E402
-from demo.data.handwritten import Handwritten  # noqa: E402
+from demo.data.handwritten import Handwritten, gist  # noqa: E402
+from demo.data.tool_texts import slot_names  # noqa: E402
 from demo.data.tool_words import ONES  # noqa: E402
 from demo.data.tools import TOOLS, ToolWriter  # noqa: E402
 from demo.data.topics import DocumentFact  # noqa: E402
@@ -124,6 +125,38 @@ def test_more_ways_to_ask_are_for_training_only(writer):
     assert all(tool.name in texts.more_phrasings for tool in TOOLS)
 
 
+@pytest.mark.parametrize("tool", TOOLS, ids=lambda tool: tool.name)
+def test_frames_say_each_tools_deeds_in_sixty_ways(writer, tool):
+    texts = writer.uses.texts
+    lines = {texts.framed(filler(seed), tool.name).template for seed in range(400)}
+    assert len(lines) > 60
+    assert not any(re.search(r"\{(do|what|it)\}", line, re.I) for line in lines)
+    held_out = Fillers(random.Random(0), (), held_out=True).own_phrasings(texts.phrasings[tool.name])
+    assert not {gist(line) for line in lines} & {gist(phrasing.template) for phrasing in held_out}
+
+
+def test_frames_and_their_names_are_for_training_only(writer):
+    texts = writer.uses.texts
+    framed = {texts.framed(filler(seed), "read_file").template for seed in range(3000)}
+    usual = {phrasing.template for phrasing in texts.phrasings["read_file"]}
+    assert framed & {texts.phrasing(filler(seed), "read_file").template for seed in range(100)}
+    assert not (framed - usual) & {texts.phrasing(filler(seed, True), "read_file").template for seed in range(100)}
+
+
+def test_more_outcomes_are_for_training_only_and_use_the_result(writer):
+    texts = writer.uses.texts
+    known = {slot: "it" for tool in TOOLS for slot in tool.slots} | {"expression": "7 * 6", "name": "clock"}
+    for section, outcomes in texts.more_outcomes.items():
+        assert not set(outcomes) & {texts.outcome(filler(seed, True), section) for seed in range(100)}
+        for outcome in outcomes:
+            slots = writer.uses.slots(filler(len(section)), known)
+            said = [slots.text(outcome.result), *map(slots.text, outcome.answers)]
+            assert not any(re.search(r"\{([a-z_]+\d?|\d+-\d+)\}", text) for text in said), said
+            used = {name for answer in outcome.answers for name in slot_names(answer)}
+            shown = {"listed" if name.endswith("listing") else name for name in slot_names(outcome.result)}
+            assert not shown or section.endswith(("errors", "denied", "no tool")) or used & shown, outcome
+
+
 def test_held_out_words_are_not_trained(writer):
     vocabulary = writer.uses.vocabulary
     for name in ("stemword", "dirword", "noun", "term", "simple_command", "program"):
@@ -141,3 +174,8 @@ def test_every_tool_has_many_phrasings_and_results(writer):
         assert len(set(texts.lines[tool.name])) >= (60 if number < 9 else 40), tool.name
         assert texts.outcomes[f"{tool.name} results"]
         assert texts.outcomes[f"{tool.name} errors"]
+
+
+def test_dates_in_digits_have_digits(writer):
+    dates = [writer.uses.vocabulary.draw(filler(seed), "isodate") for seed in range(50)]
+    assert all(re.fullmatch(r"\d{4}-\d\d-\d\d", date) for date in dates)

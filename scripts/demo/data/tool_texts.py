@@ -1,6 +1,7 @@
 """Owns the reading of text/tools_*.txt: ways to ask for each tool, results, and the answers that use them.
 
-The lines of tools_more.txt are for training only, each with its variants ("[your/the]").
+Of tools_more.txt (each line with its variants, "[your/the]"), tools_frames.txt (deeds "do", questions "what" and things
+"it" of each tool, and frames to say them in) and tools_outcomes.txt evaluation uses nothing.
 
 A line "request => name=value; name=value" states the arguments; without it they are the slots that are parameters'
 names. A value without a name is the first parameter's. " + => " parts the arguments of two calls.
@@ -14,12 +15,14 @@ from pathlib import Path
 from demo.data.composed import alternatives
 from demo.data.handwritten import gist
 from demo.data.tool_words import SLOT
-from demo.data.words import Fillers
+from demo.data.words import Fillers, capitalised
 
 NAMED = re.compile(r"(\w+)=(.*)", re.S)
 FILES = ("tools_files.txt", "tools_sums.txt", "tools_talk.txt", "tools_everyday.txt", "tools_context.txt")
 LISTINGS = {"listed": "listing"}
-MORE_SHARE = 0.45  # of the requests in training
+MORE_SHARE, FRAMED_SHARE = 0.35, 0.25  # of the requests in training
+MORE_OUTCOMES_SHARE = 0.5  # of the results in training
+OUTCOMES = (" results", " errors", "denied", "missing", "no tool")
 
 
 def slot_names(text: str) -> tuple[str, ...]:
@@ -72,6 +75,13 @@ def parse_outcome(line: str) -> Outcome:
     return Outcome(result.replace("\\n", "\n"), tuple(answers.split(" | ")))
 
 
+def in_frame(mark: str, frame: str, core: str) -> str:
+    """A line of the texts: the core where the frame has "{do}", or with a capital where it has "{Do}"."""
+    text, *stated = core.split(" => ")
+    said = frame.replace(f"{{{mark}}}", text).replace(f"{{{capitalised(mark)}}}", capitalised(text))
+    return " => ".join((said, *stated))
+
+
 def read_sections(path: Path) -> dict[str, list[str]]:
     sections: dict[str, list[str]] = {}
     section = ""
@@ -91,12 +101,17 @@ class ToolTexts:
                 self.lines.setdefault(section, []).extend(lines)
         self.outcomes: dict[str, list[Outcome]] = {}
         self.phrasings: dict[str, list[Phrasing]] = {}
-        outcomes = (" results", " errors", "denied", "missing", "no tool")
         for section, lines in self.lines.items():
-            if section.endswith(outcomes):
+            if section.endswith(OUTCOMES):
                 self.outcomes[section] = [parse_outcome(line) for line in lines]
             else:
                 self.phrasings[section] = [parse_phrasing(line) for line in lines]
+        self.examined = {name: {gist(template(line)) for line in held_out(lines)} for name, lines in self.lines.items()}
+        others = read_sections(folder / "tools_outcomes.txt")
+        self.more_outcomes = {section: [parse_outcome(line) for line in lines] for section, lines in others.items()}
+        framed = read_sections(folder / "tools_frames.txt")
+        self.frames = {mark: framed.pop(f"frames {mark}") for mark in ("do", "what", "it")}
+        self.cores = {tool: [line.split(" ", 1) for line in lines] for tool, lines in framed.items()}
 
         more = read_sections(folder / "tools_more.txt")
         self.more = {section: self.ways(section, lines) for section, lines in more.items()}
@@ -108,15 +123,32 @@ class ToolTexts:
 
     def ways(self, section: str, lines: list[str]) -> list[list[str]]:
         """The variants of each line, without those that evaluation uses in other order or with other small words."""
-        examined = {gist(template(line)) for line in held_out(self.lines[section])}
+        examined = self.examined[section]
         ways = [[text for text in alternatives(line) if gist(template(text)) not in examined] for line in lines]
         return [way for way in ways if way]
 
     def phrasing(self, fill: Fillers, section: str) -> Phrasing:
+        kind = 1.0 if fill.held_out else fill.rng.random()
         more = self.more_phrasings.get(section)
-        if more and not fill.held_out and fill.rng.random() < MORE_SHARE:
+        if more and kind < MORE_SHARE:
             return fill.rng.choice(fill.rng.choice(more))
+        if section in self.cores and kind < MORE_SHARE + FRAMED_SHARE:
+            return self.framed(fill, section)
         return fill.phrasing(self.phrasings[section])
+
+    def framed(self, fill: Fillers, section: str) -> Phrasing:
+        """Never one that evaluation uses in other order or with other small words."""
+        while True:
+            mark, core = fill.rng.choice(self.cores[section])
+            line = in_frame(mark, fill.rng.choice(self.frames[mark]), core)
+            if gist(template(line)) not in self.examined[section]:
+                return parse_phrasing(line)
+
+    def outcome(self, fill: Fillers, section: str) -> Outcome:
+        more = self.more_outcomes.get(section)
+        if more and not fill.held_out and fill.rng.random() < MORE_OUTCOMES_SHARE:
+            return fill.rng.choice(more)
+        return fill.phrasing(self.outcomes[section])
 
     def line(self, fill: Fillers, section: str) -> str:
         if section in self.more and not fill.held_out and fill.rng.random() < MORE_SHARE:

@@ -117,11 +117,11 @@ class Uses:
         return " ".join(part for part in (before, slots.shown(template), after) if part)
 
     def answered(self, use: Use, section: str = "results") -> Use:
-        return ended(use, use.slots.fill.phrasing(self.texts.outcomes[f"{use.offer.tool.name} {section}"]))
+        return ended(use, self.texts.outcome(use.slots.fill, f"{use.offer.tool.name} {section}"))
 
     def denied(self, use: Use) -> Use:
         use.slots.values["name"] = use.call.name
-        return ended(use, use.slots.fill.phrasing(self.texts.outcomes["denied"]))
+        return ended(use, self.texts.outcome(use.slots.fill, "denied"))
 
     def follower(self, fill: Fillers, use: Use, offers: list[Offer]) -> Use | None:
         """A short request that leans on the one before: on its arguments ("again") or on its result (">")."""

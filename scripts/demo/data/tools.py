@@ -123,7 +123,7 @@ class ToolWriter:
             question, answer = self.handwritten.exchange(rng)
             if not LIKE_A_REQUEST.search(question):
                 return pairs(question, answer)
-        outcome, slots = fill.phrasing(self.uses.texts.outcomes["no tool"]), self.uses.slots(fill)
+        outcome, slots = self.uses.texts.outcome(fill, "no tool"), self.uses.slots(fill)
         return pairs(slots.text(outcome.result), slots.text(rng.choice(outcome.answers)))
 
     def missing(self, fill: Fillers, offers: list[Offer]) -> tuple[Turn, ...]:
