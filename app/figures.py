@@ -51,10 +51,11 @@ def explain(stats: EngineStats) -> list[str]:
     return [
         f"Speed: {decode} tok/s decode, {prefill} tok/s prefill, on {stats.device}",
         f"Slot hit rate: {hit}",
-        f"Slots: {stats.num_slots_used} of {stats.num_slots} used; {stats.num_experts} experts; policy {stats.policy}",
+        f"Slots: {stats.num_slots_used:,} of {stats.num_slots:,} used; {stats.num_experts:,} experts; "
+        f"policy {stats.policy}",
         *_tiers(stats),
         f"{memory}: {size_text(stats.vram_used_bytes)} used, {limit}",
-        f"Context: {stats.context_used_tokens} of {stats.context_limit_tokens} tokens",
+        f"Context: {stats.context_used_tokens:,} of {stats.context_limit_tokens:,} tokens",
         f"Overlap: {overlap}",
         f"Engine process: {size_text(stats.engine_rss_bytes)} of memory{_ram_limit(stats)}",
     ]

@@ -28,8 +28,8 @@ class RequestError(HotslotError):
 def prompt_too_long(num_tokens: int, context_tokens: int, *, is_least: bool = False) -> RequestError:
     """The error for a prompt of so many tokens or, where it was not worth counting them, at least so many."""
     return RequestError(
-        f"The prompt has {'at least ' if is_least else ''}{num_tokens} tokens, but the context holds {context_tokens} "
-        "with the answer; shorten it, start a new chat, or load the model with a larger context."
+        f"The prompt has {'at least ' if is_least else ''}{num_tokens:,} tokens, but the context holds "
+        f"{context_tokens:,} with the answer; shorten it, start a new chat, or load the model with a larger context."
     )
 
 

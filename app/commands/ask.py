@@ -160,7 +160,7 @@ class _Printer:
             case DocumentPlanned():
                 self._console.notice(event.line)
             case PrefillAdvanced(done, total) if done < total:
-                self._console.progress(f"Reading the prompt: {done} of {total} tokens")
+                self._console.progress(f"Reading the prompt: {done:,} of {total:,} tokens")
             case AnswerTextStreamed(channel, text) if not self._is_json:
                 (self._console.answer if channel == "text" else self._console.reasoning)(text)
             case ToolCallShown(call) if not self._is_json and not self._runs_tools:

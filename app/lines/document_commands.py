@@ -57,6 +57,6 @@ class DocumentCommands(LineCommands):
             self.console.remark("No side calls yet.")
         for place, call in enumerate(side_calls.calls, 1):
             latency = "" if call.latency_s is None else f", {call.latency_s:.1f} s"
-            tokens = f"{call.usage.prompt_tokens} tokens in, {call.usage.completion_tokens} out"
+            tokens = f"{call.usage.prompt_tokens:,} tokens in, {call.usage.completion_tokens:,} out"
             problem = f": {call.error}" if call.error else ""
             self.console.print(f"{place}. {call.kind} {call.state}, {tokens}{latency}: {call.subject}{problem}")

@@ -45,7 +45,7 @@ class TurnPrinter:
             case DocumentPlanned():
                 self._console.remark(event.line)
             case PrefillAdvanced(done, total) if done < total:
-                self._progress(f"Reading the prompt: {done} of {total} tokens")
+                self._progress(f"Reading the prompt: {done:,} of {total:,} tokens")
             case AnswerTextStreamed(channel, text):
                 self._show_text(channel, text)
             case ToolCallShown(call):

@@ -100,8 +100,8 @@ class TurnView:
 
     def _show_prefill(self, done: int, total: int) -> None:
         self._status.activity = "reading"
-        reused = f", {self._cached_tokens} of them known" if self._cached_tokens else ""
-        self._wait(f"Reading {total} tokens{reused}… {done / total if total else 1:.0%}")
+        reused = f", {self._cached_tokens:,} of them known" if self._cached_tokens else ""
+        self._wait(f"Reading {total:,} tokens{reused}… {done / total if total else 1:.0%}")
 
     def _wait(self, text: str) -> None:
         if self.answer is not None:
@@ -124,7 +124,7 @@ def ending_text(event: TurnEnded) -> str:
     """One line on how an answer ended: reason, tokens, speed."""
     parts = [event.error or STATUS_WORDS.get(event.outcome, "")]
     if event.usage.completion_tokens:
-        parts.append(f"{event.usage.completion_tokens} tokens")
+        parts.append(f"{event.usage.completion_tokens:,} tokens")
     if event.stats is not None and event.stats.decode_tok_s:
         parts.append(f"{event.stats.decode_tok_s:.1f} tok/s")
     if event.stats is not None and event.stats.ttft_s:

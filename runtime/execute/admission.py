@@ -124,7 +124,7 @@ class Admission:
     def _refuse_too_many(self, num_tokens: int, precision: str = "") -> None:
         if num_tokens > self._context_tokens:
             raise RequestError(
-                f"There are {precision}{num_tokens} tokens to score, but the context holds {self._context_tokens}; "
+                f"There are {precision}{num_tokens:,} tokens to score, but the context holds {self._context_tokens:,}; "
                 "shorten the text or load the model with a larger context."
             )
 

@@ -295,7 +295,7 @@ class _Planner:
         name, fewest = self._spec.name, self._fewest_slots
         if not 1 <= context_tokens <= self._spec.max_context_tokens:
             return (
-                f"{name} can have 1 to {self._spec.max_context_tokens} tokens of context, not {context_tokens}; "
+                f"{name} can have 1 to {self._spec.max_context_tokens:,} tokens of context, not {context_tokens:,}; "
                 f"set --context {self._spec.max_context_tokens} or less."
             )
         if self._options.num_slots is not None and num_slots < fewest:
@@ -315,7 +315,7 @@ class _Planner:
             return ""
         needed = sizes.device_bytes - sizes.device["margin"] + wanted_slots * self._record_bytes
         return (
-            f"{name} with {wanted_slots} expert slots and {context_tokens} tokens of context needs "
+            f"{name} with {wanted_slots:,} expert slots and {context_tokens:,} tokens of context needs "
             f"{format_size(self._limit_for(needed))}, but {self._limit_name()} is "
             f"{format_size(sizes.device_bytes + self._room(sizes))}; {self._nearest(context_tokens, sizes, needed)}."
         )
@@ -332,10 +332,10 @@ class _Planner:
         """What would fit: fewer slots, a shorter context, a larger limit."""
         fitting_slots = self._room(sizes) // self._record_bytes
         if fitting_slots >= self._fewest_slots:
-            return f"{fitting_slots} slots fit: set --slots {fitting_slots} or fewer"
+            return f"{fitting_slots:,} slots fit: set --slots {fitting_slots} or fewer"
         shorter = self._fitting_context(context_tokens)
         if shorter:
-            return f"{shorter} tokens fit: set --context {shorter}"
+            return f"{shorter:,} tokens fit: set --context {shorter}"
         if (
             self._is_cuda
             and self._options.dense != "fp8"

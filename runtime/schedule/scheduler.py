@@ -90,8 +90,8 @@ class Scheduler:
         if not self._room.can_ever_hold(sequence):
             num_wanted = len(sequence.prompt_ids) + (sequence.max_new_tokens or 0)
             raise RequestError(
-                f"The request needs room for {num_wanted} tokens, but there is room for "
-                f"{self._cache.num_pages * PAGE_TOKENS}; shorten it, or load the model with a larger context."
+                f"The request needs room for {num_wanted:,} tokens, but there is room for "
+                f"{self._cache.num_pages * PAGE_TOKENS:,}; shorten it, or load the model with a larger context."
             )
         self._waiting.push(sequence)
         self._may_have_room = True

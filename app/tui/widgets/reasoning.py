@@ -90,7 +90,7 @@ class Reasoning(Vertical):
             words = f"Reasoning… {seconds_text(time.monotonic() - self._started_at)}"
         elif self._seconds:
             words += f" for {seconds_text(self._seconds)}"
-        amount = f"{self._num_tokens} tokens" if self._num_tokens else f"{len(self._body.text.split())} words"
+        amount = f"{self._num_tokens:,} tokens" if self._num_tokens else f"{len(self._body.text.split())} words"
         title = Content(f"{mark} {words} · {amount}")
         if str(title) != str(self._title.content):
             self._title.update(title, layout=False)

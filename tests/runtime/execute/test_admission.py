@@ -29,11 +29,15 @@ def test_a_prompt_that_can_not_fit_is_refused_before_it_is_encoded(
     with pytest.raises(RequestError, match=r"The prompt has 300 tokens, but the context holds 100 with"):
         admission.answer(Generate("exact", (ChatMessage("user", "1 " * 150),), SamplingOptions()), 0.0)
     monkeypatch.setattr(Tokenizer, "encode_texts", lambda *_: pytest.fail("it was encoded"))
-    with pytest.raises(RequestError, match=r"The prompt has at least \d{5} tokens, but the context holds 100 with"):
+    with pytest.raises(
+        RequestError, match=r"The prompt has at least \d{2},\d{3} tokens, but the context holds 100 with"
+    ):
         admission.answer(Generate("hopeless", (ChatMessage("user", "a word " * 50_000),), SamplingOptions()), 0.0)
-    with pytest.raises(RequestError, match=r"The prompt has at least \d{5} tokens"):
+    with pytest.raises(RequestError, match=r"The prompt has at least \d{2},\d{3} tokens"):
         admission.count_tokens(CountTokens("counted", (ChatMessage("user", "a word " * 50_000),)))
-    with pytest.raises(RequestError, match=r"There are at least \d{5} tokens to score, but the context holds 100; "):
+    with pytest.raises(
+        RequestError, match=r"There are at least \d{2},\d{3} tokens to score, but the context holds 100; "
+    ):
         admission.scoring(Score("scored", text="a word " * 50_000), 0.0)
 
 

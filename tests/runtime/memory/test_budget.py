@@ -124,7 +124,7 @@ def test_flagship_choices(flagship: ModelSpec) -> None:
 def test_flagship_refusals_name_what_fits(flagship: ModelSpec) -> None:
     too_long = plan(flagship, DESKTOP, replace(OPTIONS, context_tokens=262_144))
     assert_adds_up(too_long)
-    assert "131072 tokens fit: set --context 131072" in too_long.reason
+    assert "131,072 tokens fit: set --context 131072" in too_long.reason
     small_card = plan(flagship, replace(DESKTOP, vram_free_bytes=10 * GIB), OPTIONS)
     assert "set --dense fp8" in small_card.reason
     tiny_card = plan(flagship, replace(DESKTOP, vram_free_bytes=3 * GIB), OPTIONS)
