@@ -4,6 +4,7 @@ from collections.abc import Awaitable
 
 from app.chat.events import TurnEvents
 from app.chat.message_groups import Group, group_numbered, grouped, numbered_text, versions
+from app.documents.reading_plan import ReadingChoice
 from app.errors import HotslotError
 from app.messages import Message
 from app.tui.screens.chat_base import ChatBase
@@ -16,6 +17,8 @@ from runtime.errors import UsageError
 class BranchControls(ChatBase):
     """Without a mark, the last message or answer is meant."""
 
+    reading: ReadingChoice
+    """Of the documents' part of the screen."""
     _edited_id: str | None = None
     """The message that the prompt will replace when it is sent."""
 
@@ -124,7 +127,7 @@ class BranchControls(ChatBase):
         self.clear_mark()
         await self.transcript.show_messages(self.session.messages[:place])
         await self.transcript.add(UserBlock(text, tuple(file.name for file in edited.attachments)))
-        await self.answer_turn(self.session.edit(edited_id, text))
+        await self.answer_turn(self.session.edit(edited_id, text, self.reading))
 
     # ---- versions and forks
 

@@ -72,6 +72,20 @@ async def test_the_plan_follows_the_chosen_way(make_app: MakeApp, tmp_path: Path
         await until_shown(pilot, "Documents are read auto, whole, passages, all")
 
 
+async def test_an_edited_message_is_read_in_the_chosen_way(make_app: MakeApp, tmp_path: Path) -> None:
+    (tmp_path / "report.txt").write_text(TEXT)
+    engine = ScriptedEngine(HELLO, HELLO, context_limit_tokens=6000)
+    app = make_app(engine=engine)
+    async with app.run_test(size=(120, 30)) as pilot:
+        await settle(pilot)
+        await app.chat.action_attach(str(tmp_path / "report.txt"))
+        await say(pilot, "herons of paragraph 7")
+        app.chat.action_reading("passages")
+        await say(pilot, "/edit #1 herons of paragraph 9")
+        read = [message.attachments[0].reading for message in app.chat.session.messages if message.attachments]
+        assert [reading and reading.mode for reading in read] == ["passages"]
+
+
 async def test_the_plan_follows_the_words_that_are_typed(make_app: MakeApp, tmp_path: Path) -> None:
     (tmp_path / "report.txt").write_text(TEXT)
     app = make_app(engine=ScriptedEngine(HELLO, context_limit_tokens=400))
