@@ -30,6 +30,8 @@ class Action:
     """What may follow the slash command, in words; empty where nothing may."""
     aliases: tuple[str, ...] = ()
     """Other names of the slash command."""
+    opens_screen: bool = False
+    """Whether its key opens a screen: what is typed after it is meant for that screen, however late it opens."""
     is_screen_only: bool = False
     """Whether the action has no meaning where nothing is drawn: the line-oriented chat leaves it out."""
 
@@ -111,8 +113,17 @@ ACTIONS: tuple[Action, ...] = (
         "reading",
         argument="auto, whole, passages or all",
     ),
-    _documents("documents", "Documents", "See this chat's documents and how they are read", "f7", "documents"),
-    _documents("cite", "Open citation", "Read what the answer cites", "alt+c", "cite", argument="number"),
+    _documents(
+        "documents",
+        "Documents",
+        "See this chat's documents and how they are read",
+        "f7",
+        "documents",
+        opens_screen=True,
+    ),
+    _documents(
+        "cite", "Open citation", "Read what the answer cites", "alt+c", "cite", argument="number", opens_screen=True
+    ),
     _answer("stop", "Stop", "Stop the answer; what was said stays", "escape", "stop", footer="Stop"),
     _answer(
         "interrupt",
@@ -154,6 +165,7 @@ ACTIONS: tuple[Action, ...] = (
         footer="Chats",
         argument="words to search for",
         aliases=("list", "search"),
+        opens_screen=True,
     ),
     _conversation(
         "open_chat",
@@ -191,8 +203,16 @@ ACTIONS: tuple[Action, ...] = (
     _conversation("select_newer", "Mark newer", "Mark the message after", "alt+down"),
     _conversation("export_chat", "Export", "Write this chat as .md or .json", command="export", argument="path"),
     _conversation("import_chat", "Import", "Read a chat exported as .json", command="import", argument="path"),
-    _tools("side_calls", "Side calls", "See what runs beside the chat", "f10", "side", argument="cancel and number"),
-    _tools("tools", "Tools", "See the tools, and what they may do", "f6", "tools"),
+    _tools(
+        "side_calls",
+        "Side calls",
+        "See what runs beside the chat",
+        "f10",
+        "side",
+        argument="cancel and number",
+        opens_screen=True,
+    ),
+    _tools("tools", "Tools", "See the tools, and what they may do", "f6", "tools", opens_screen=True),
     _tools("allow_tool", "Allow a tool", "Let a tool run without asking", command="allow", argument="tool and folder"),
     _tools("deny_tool", "Deny a tool", "Refuse a tool without asking", command="deny", argument="tool and folder"),
     _tools("revoke_tool", "Ask again", "Forget a rule about a tool", command="revoke", argument="tool and folder"),
@@ -205,6 +225,7 @@ ACTIONS: tuple[Action, ...] = (
         "models",
         argument="name",
         aliases=("model",),
+        opens_screen=True,
     ),
     _model("toggle_thinking", "Thinking", "Let the model reason first", "ctrl+t", "think", argument="auto, on or off"),
     _model("toggle_overlap", "Overlap", "Switch the overlap path", "f4", "overlap", argument="on or off"),
@@ -227,6 +248,7 @@ ACTIONS: tuple[Action, ...] = (
         footer="Settings",
         argument="name and value",
         aliases=("set",),
+        opens_screen=True,
     ),
     _app("next_theme", "Theme", "Next colour theme", "f8", "theme", is_screen_only=True),
     _app("show_help", "Help", "Keys, commands and what the figures mean", "f1", "help", footer="Help"),

@@ -14,7 +14,11 @@ def either_case(*keys: str) -> str:
 
 
 def bindings_of(scope: Scope) -> list[Binding]:
-    """Textual's bindings of one scope. Keys of the app go first, so that no text field takes them."""
+    """Textual's bindings of one scope.
+
+    Keys of the app go first, so that no text field takes them, and so do those that open a screen: Textual brings each
+    key to what has the focus when it comes, which is the prompt until they are obeyed.
+    """
     return [
         Binding(
             either_case(*action.keys),
@@ -22,7 +26,7 @@ def bindings_of(scope: Scope) -> list[Binding]:
             action.footer or action.label,
             show=bool(action.footer),
             key_display=footer_key(action.keys[0]),
-            priority=scope == "app",
+            priority=scope == "app" or action.opens_screen,
         )
         for action in ACTIONS
         if action.scope == scope and action.keys

@@ -27,7 +27,7 @@ class Prompt(TextArea):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("tab", "complete", "Complete", show=False),
-        *passed_on(("pageup", "pagedown", "ctrl+y", "f6", "f7")),
+        *passed_on(("pageup", "pagedown", "ctrl+y")),
     ]
 
     class Submitted(Message):

@@ -2,6 +2,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from textual import events
 from textual.screen import Screen
 from textual.widgets import Input, OptionList, Select, Static, Switch
 
@@ -279,6 +280,20 @@ async def test_help_lists_every_action(make_app: MakeApp) -> None:
         assert words == [str(help_text(action)) for action in sorted(ACTIONS, key=lambda a: GROUPS.index(a.group))]
         await pilot.press("f1")
         await pilot.pause()
+        assert app.screen is app.chat
+
+
+@pytest.mark.parametrize("key", [action.keys[0] for action in ACTIONS if action.opens_screen and action.name != "cite"])
+async def test_keys_after_one_that_opens_a_screen_are_that_screen_s(make_app: MakeApp, key: str) -> None:
+    """As from a hand that is faster than the screen: all at once."""
+    app = make_app()
+    async with app.run_test(size=(100, 30)) as pilot:
+        await settle(pilot)
+        for pressed in (key, "a", "escape"):
+            app.post_message(events.Key(pressed, "a" if pressed == "a" else None))
+        await pilot.pause()
+        await settle(pilot)
+        assert app.chat.prompt.text == ""
         assert app.screen is app.chat
 
 
