@@ -24,6 +24,7 @@ from app.tui.driver import StoppableDriver
 from app.tui.keyboard import teach_terminal
 from app.tui.screens.chat import ChatScreen
 from app.tui.screens.chat_model import ModelControls
+from app.tui.screens.dialogs import ConfirmScreen
 from app.tui.screens.help import HelpScreen
 from app.tui.themes import FALLBACK_VARIABLES, OWN_THEMES, THEME_NAMES
 from runtime.errors import UsageError
@@ -43,6 +44,7 @@ class HotslotApp(App[None]):
         super().__init__()
         teach_terminal()
         self.chat = ChatScreen(session, store, locations, notices)
+        self._quit_question: ConfirmScreen | None = None
         for theme in OWN_THEMES:
             self.register_theme(theme)
         self._use_theme(session.settings.theme)
@@ -70,6 +72,16 @@ class HotslotApp(App[None]):
         """End; a file that is being read is not waited for."""
         self.chat.stop_reading_file()
         super().exit(*arguments, **options)
+
+    async def action_quit(self) -> None:
+        """Leave. What is written but not sent would be lost: asked about it, the user may press the key again."""
+        num_unsent = self.chat.num_unsent
+        if not num_unsent or self.screen is self._quit_question:
+            self.exit()
+            return
+        what = "A message that you wrote is" if num_unsent == 1 else f"{num_unsent} messages that you wrote are"
+        self._quit_question = ConfirmScreen(f"{what} not sent and would be lost.", "Quit")
+        self.push_screen(self._quit_question, lambda is_sure: self.exit() if is_sure else None)
 
     def _end_on_signals(self) -> None:
         """A `kill` or a closed terminal ends the app as Ctrl+Q does: terminal restored, what was said kept."""

@@ -57,7 +57,7 @@ class TurnInbox:
         self._typing_until = 0.0
 
     async def run(self, events: TurnEvents) -> None:
-        """Collect a whole turn; the last thing delivered is a `TurnOver`, whatever happens."""
+        """Collect a whole turn; the last thing delivered is a `TurnOver`, unless this is cancelled: the app ends."""
         refusal = ""
         try:
             async with aclosing(events):
@@ -65,8 +65,7 @@ class TurnInbox:
                     self.put(event)
         except HotslotError as error:
             refusal = str(error)
-        finally:
-            self.put(TurnOver(refusal))
+        self.put(TurnOver(refusal))
 
     def put(self, event: TurnEvent | TurnOver) -> None:
         """Add an event; text joins the text before it."""

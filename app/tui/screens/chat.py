@@ -284,6 +284,11 @@ class ChatScreen(
 
     # ---- the queue
 
+    @property
+    def num_unsent(self) -> int:
+        """Messages that are written but not sent: those that wait and, if anything is in the prompt, that one."""
+        return len(self.queue.texts) + bool(self.prompt.text.strip())
+
     @on(QueueView.EditAsked)
     def queued_edit_asked(self, event: QueueView.EditAsked) -> None:
         self._edit_queued(event.index)

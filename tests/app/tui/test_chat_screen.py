@@ -387,6 +387,24 @@ async def test_quitting_in_the_middle_keeps_the_partial_answer(make_app: MakeApp
     assert store.branch(conversation.head_id)[-1].status == "cancelled"
 
 
+async def test_quitting_asks_about_messages_that_are_not_sent(make_app: MakeApp) -> None:
+    engine = GatedEngine(HELLO, HELLO)
+    engine.load_gate.set()
+    app = make_app(engine=engine)
+    async with app.run_test(size=(100, 30)) as pilot:
+        await settle(pilot)
+        await pilot.press("1", "enter", "2", "enter", "3", "ctrl+q")
+        await until_shown(pilot, "2 messages that you wrote are not sent")
+        await pilot.press("escape")
+        assert app.screen is app.chat
+        app.chat.prompt.text = ""
+        await pilot.press("ctrl+q")
+        await until_shown(pilot, "A message that you wrote is not sent")
+        assert not app._exit
+        await pilot.press("ctrl+q")
+        assert app._exit, "the key leaves when it is pressed once more"
+
+
 async def test_a_paste_that_spells_the_label_of_another_stays_as_it_is(make_app: MakeApp) -> None:
     engine = ScriptedEngine(HELLO)
     app = make_app(engine=engine)
