@@ -159,7 +159,7 @@ def test_hand_written_chats_ask_in_other_words_but_for_held_out_originals():
     book = Rewordings({q: (f"{MARK} {q}",) for topic in plain.topics for b in topic for q in b.questions})
     texts = Handwritten(TEXT, book)
     rng = random.Random(5)
-    asked = [texts.asked(rng, texts.block(rng)) for _ in range(2000)]
+    asked = [texts.asked(rng, texts.block(rng)) for _ in range(10_000)]
     share = sum("so it was put" in question for question in asked) / len(asked)
     assert 0.3 < share < 0.46
     chats = [texts.chat(rng) for _ in range(100)]
