@@ -128,11 +128,12 @@ class _Planner:
         self._fewest_cached = fewest_cached_records(spec, self._ring_slots)
         self._is_table_mapped, self._is_store_mapped, self._num_step_chunks = True, False, 1
         self._is_store_mapped = self._maps_store()
-        self._num_step_chunks = self._step_chunks() if self._is_store_mapped else 1
         self._is_table_mapped = self._is_store_mapped or self._maps_ngram_table()
 
     def plan(self) -> BudgetPlan:
         context_tokens = self._context_tokens()
+        # Last of the choices: it takes of slots and records, and never of the context.
+        self._num_step_chunks = self._step_chunks(context_tokens) if self._is_store_mapped else 1
         sizes = self._sizes(context_tokens)
         num_slots = self._num_slots(self._room(sizes))
         num_cached = self._num_cached(sizes, num_slots)
@@ -166,12 +167,11 @@ class _Planner:
             others += sizes.device_bytes + num_slots * self._record_bytes
         return others + self._spec.weights.ngram_table_bytes > self._ram_bytes
 
-    def _step_chunks(self) -> int:
-        """As many as a context has, halved until they take little of what is left for slots and records in memory."""
-        num_tokens = self._options.context_tokens or self._spec.max_context_tokens
-        num_chunks = min(LONG_STEP_CHUNKS, -(-num_tokens // self._options.chunk_tokens))
-        sizes = self._sizes(self._options.context_tokens or min(FEWEST_CONTEXT_TOKENS, self._spec.max_context_tokens))
-        slots_bytes = max(self._fewest_slots, self._options.num_slots or 0) * self._record_bytes
+    def _step_chunks(self, context_tokens: int) -> int:
+        """As many as the context has, halved until they take little of what is left for slots and records in memory."""
+        num_chunks = min(LONG_STEP_CHUNKS, -(-context_tokens // self._options.chunk_tokens))
+        sizes = self._sizes(context_tokens)
+        slots_bytes = max(self._fewest_slots, min(self._options.num_slots or 0, self._num_experts)) * self._record_bytes
         device_room, host_room = self._room(sizes) - slots_bytes, self._ram_bytes - sizes.host_bytes
         while num_chunks > 1:
             device_bytes, host_bytes = self._long_step_bytes(num_chunks), self._undo_bytes(num_chunks)
@@ -186,7 +186,9 @@ class _Planner:
         return long_step_bytes(self._spec, (num_chunks - 1) * self._options.chunk_tokens, self._residual_bytes)
 
     def _undo_bytes(self, num_chunks: int) -> int:
-        return (MAX_SEQUENCES - 1) * self._row_bytes if num_chunks > 1 else 0
+        """What sequences were before a step: a chat's long one, or on a GPU any chunk, which side calls share."""
+        num_sequences = MAX_SEQUENCES - 1 if self._is_cuda else 1
+        return num_sequences * self._row_bytes if num_chunks > 1 else 0
 
     def _context_tokens(self) -> int:
         """What was asked for, or the model's maximum, halved until its KV leaves room for slots."""
@@ -262,7 +264,7 @@ class _Planner:
             "process": base + int(FIRST_USE_SHARE * self._machine.library_bytes) + text_bytes(spec),
             "store": self._store_bytes(self._fewest_cached),
             "ngram_table": 0 if self._is_table_mapped else spec.weights.ngram_table_bytes,
-            # A long step that is given up puts back what its sequences were.
+            # A long step that is given up puts that back.
             "saved_state": self._undo_bytes(self._num_step_chunks),
             "host_kv": kv if is_kv_on_host else 0,
         }

@@ -12,6 +12,7 @@ from safetensors.torch import load_file
 
 from runtime.execute.placement import Placement
 from runtime.experts.mapped_store import MappedStore
+from runtime.experts.streamed import StreamedExperts
 from runtime.memory import budget
 from runtime.options import EngineOptions
 from runtime.protocol import (
@@ -153,10 +154,15 @@ def test_a_prompt_reads_each_expert_once_and_changes_no_bit(mapped: Drive, is_on
 
 
 @pytest.mark.usefixtures("long_steps")
-def test_a_long_step_is_given_up_where_its_answer_is_not_wanted(mapped: Drive) -> None:
-    driver, fresh = mapped(LONG), mapped(LONG)
+@pytest.mark.parametrize("is_on_device", [False, True])
+def test_a_long_step_is_given_up_where_its_answer_is_not_wanted(mapped: Drive, is_on_device: bool) -> None:
+    """The second of two: what the first one read stays, and is what it was."""
+    prompt = (ChatMessage("user", LONG_PROMPT[0].content * 2),)
+    placement = Placement.on_cpu_as_on_cuda() if is_on_device else None
+    driver, fresh = mapped(LONG, placement), mapped(LONG, placement)
     model = driver.engine.model
-    driver.send(Generate("given up", LONG_PROMPT))
+    driver.send(Generate("given up", prompt, thinking=False))
+    driver.step()
     moe = model.forward._decoder.layers[5].moe
     forward, num_run = moe.forward, 0
 
@@ -169,10 +175,36 @@ def test_a_long_step_is_given_up_where_its_answer_is_not_wanted(mapped: Drive) -
     moe.forward = run  # type: ignore[method-assign]
     driver.step()
     assert num_run == 1
-    assert not any(isinstance(event, PrefillProgressed) for event in driver.events_of("given up"))
+    assert sum(isinstance(event, PrefillProgressed) for event in driver.events_of("given up")) == 1
     assert isinstance(driver.run(Cancel("given up")), Cancelled)
     moe.forward = forward  # type: ignore[method-assign]
     assert driver.engine._cancelled == set()
-    expected, finished = (d.ask("given up", LONG_PROMPT, 8) for d in (fresh, driver))
+    expected, finished = (d.ask("given up", prompt, 8) for d in (fresh, driver))
+    assert finished.usage.prompt_tokens > finished.usage.cached_tokens == 16 * LONG.chunk_tokens
     assert finished.generated_ids == expected.generated_ids
-    assert finished.usage.cached_tokens == 0
+    assert finished.logprobs == expected.logprobs
+
+
+@pytest.mark.usefixtures("long_steps")
+def test_out_of_memory_in_a_long_step_gives_slots_back_and_keeps_the_chat(
+    mapped: Drive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The allocator of a GPU is played by a chunk that fails once, when others have come further."""
+    placement = Placement.on_cpu_as_on_cuda()
+    driver, fresh = mapped(LONG, placement), mapped(LONG, placement)
+    num_slots, real_run, num_run = driver.engine.model.experts.cache.num_slots, StreamedExperts.run, 0
+
+    def run(self: StreamedExperts, *arguments: Any) -> Any:
+        nonlocal num_run
+        num_run += 1
+        if num_run == 40:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return real_run(self, *arguments)
+
+    expected = fresh.ask("long", LONG_PROMPT, 8)
+    monkeypatch.setattr(StreamedExperts, "run", run)
+    finished = driver.ask("long", LONG_PROMPT, 8)
+    assert driver.engine.model.experts.cache.num_slots < num_slots
+    assert finished.generated_ids == expected.generated_ids
+    assert finished.logprobs == expected.logprobs
+    store_of(driver).check_integrity()

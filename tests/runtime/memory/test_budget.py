@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from runtime.errors import BudgetError
 from runtime.families.registry import read_spec
 from runtime.kernels.torch_ops import attention, experts
+from runtime.memory import budget as budget_module
 from runtime.memory import sizes
 from runtime.memory.budget import plan
 from runtime.memory.budget_plan import BudgetPlan, Machine
@@ -293,6 +294,37 @@ def test_any_plan_adds_up_and_keeps_its_limits(
             assert budget.num_cached_records <= num_experts
             assert budget.is_store_mapped or budget.num_cached_records == num_experts
             assert budget.num_cached_records >= min(num_experts, 2 * budget.num_ring_slots)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(budget_module, "LONG_STEP_CHUNKS", 1)
+            without = plan(spec, machine, options)
+        # Long steps cost one part in eight of slots and records, and nothing else.
+        assert (budget.fits, budget.context_tokens) == (without.fits, without.context_tokens)
+        num_records, num_without = (one.num_slots + one.num_cached_records for one in (budget, without))
+        assert not budget.fits or num_records >= num_without * 7 // 8 - 2
+
+
+def test_a_long_step_takes_the_memory_that_is_planned_for_it(flagship: ModelSpec) -> None:
+    row_bytes = sizes.state_row_bytes(flagship, 4)
+    # A card's chunks are undone where memory runs out, too, and side calls share them.
+    for kind, num_rows in ((LAPTOP, 1), (DESKTOP, 3)):
+        machine = replace(kind, ram_available_bytes=32 * GIB)
+        budget = plan(flagship, machine, replace(OPTIONS, context_tokens=32768))
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(budget_module, "LONG_STEP_CHUNKS", 1)
+            without = plan(flagship, machine, replace(OPTIONS, context_tokens=32768))
+        assert budget.is_store_mapped
+        assert (budget.num_step_chunks, without.num_step_chunks) == (16, 1)
+        others = 15 * OPTIONS.chunk_tokens
+        assert budget.workspace_bytes - without.workspace_bytes == others * (4 * 2560 * 4 + 64 * 4)
+        assert (budget.saved_state_bytes, without.saved_state_bytes) == (num_rows * row_bytes, 0)
+        [why] = [line.why for line in budget.lines if line.name == "workspace"]
+        assert why == "activations of 256 tokens; a prompt's experts are read once for 4,096"
+
+
+def test_more_slots_than_experts_are_no_reason_for_short_steps(flagship: ModelSpec) -> None:
+    machine = replace(DESKTOP, vram_free_bytes=120 * GIB, ram_available_bytes=32 * GIB)
+    for num_slots in (48 * 512, 10**6):
+        assert plan(flagship, machine, replace(OPTIONS, num_slots=num_slots)).num_step_chunks == 16
 
 
 @pytest.mark.parametrize("kv", ["device", "host"])
