@@ -21,7 +21,8 @@ class GroupMemory:
 
     limit_bytes: int
     free_bytes: int
-    """What may be taken beside what the group's processes hold; file pages that nobody uses count as free."""
+    """What may be taken beside what the group's processes hold; pages of files count as free, read once or often, as
+    they do in the system's own figures."""
 
 
 @dataclass(frozen=True)
@@ -30,12 +31,14 @@ class _Version:
     """Below the root."""
     limit: str
     usage: str
-    reclaimable: str
-    """In memory.stat."""
+    reclaimable: tuple[str, str]
+    """Pages of files, in memory.stat."""
 
 
-_VERSION_1 = _Version("memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
-_VERSION_2 = _Version("", "memory.max", "memory.current", "inactive_file")
+_VERSION_1 = _Version(
+    "memory", "memory.limit_in_bytes", "memory.usage_in_bytes", ("total_inactive_file", "total_active_file")
+)
+_VERSION_2 = _Version("", "memory.max", "memory.current", ("inactive_file", "active_file"))
 
 
 def group_memory(root: Path = ROOT, membership: Path = MEMBERSHIP) -> GroupMemory | None:
@@ -71,5 +74,5 @@ def _read(folder: Path, version: _Version) -> GroupMemory | None:
         return None
     if limit_bytes >= _NO_LIMIT_BYTES:
         return None
-    held_bytes = max(0, usage_bytes - int(stat.get(version.reclaimable, 0)))
+    held_bytes = max(0, usage_bytes - sum(int(stat.get(name, 0)) for name in version.reclaimable))
     return GroupMemory(limit_bytes, max(0, limit_bytes - held_bytes))

@@ -106,7 +106,7 @@ def test_every_group_above_a_process_counts(tmp_path: Path) -> None:
     assert group_memory(root, membership) is None
     write_group(root / "user.slice" / "job.scope", names, "max", 10, "inactive_file 3")
     assert group_memory(root, membership) is None
-    write_group(root / "user.slice", names, 1000, 400, "inactive_file 300")
+    write_group(root / "user.slice", names, 1000, 400, "inactive_file 200\nactive_file 100")
     assert group_memory(root, membership) == GroupMemory(1000, 900)
     write_group(root / "user.slice" / "job.scope", names, 500, 450, "inactive_file 0")
     assert group_memory(root, membership) == GroupMemory(500, 50)
@@ -122,5 +122,5 @@ def test_the_groups_of_version_1_and_those_of_a_container(tmp_path: Path) -> Non
     membership.write_text("5:cpu,cpuacct:/a\n4:memory:/docker/0123\n0::/\n")
     write_group(root / "memory", names, 9223372036854771712, 10, "total_inactive_file 0")
     assert group_memory(root, membership) is None
-    write_group(root / "memory", names, 2000, 1500, "inactive_file 1\ntotal_inactive_file 600")
+    write_group(root / "memory", names, 2000, 1500, "inactive_file 1\ntotal_inactive_file 500\ntotal_active_file 100")
     assert group_memory(root, membership) == GroupMemory(2000, 1100)
