@@ -15,6 +15,7 @@ sys.path.insert(0, str(REPO / "scripts"))
 from demo.data.conversation import render  # noqa: E402
 from demo.data.documents import DocumentWriter, Part, Questions, stranger  # noqa: E402
 from demo.data.files import filed  # noqa: E402
+from demo.data.handwritten import gist  # noqa: E402
 from demo.data.lookups import lookup_chat  # noqa: E402
 from demo.data.passages import Passage, Passages, is_answered_alone, stems  # noqa: E402
 from demo.data.readings import read_reading, read_readings  # noqa: E402
@@ -79,6 +80,17 @@ def test_questions_of_evaluation_are_put_in_other_words_than_those_of_training(w
     for questions in forms:
         assert len(questions) >= 5
         assert not set(training.own_phrasings(questions)) & set(evaluation.own_phrasings(questions))
+
+
+def test_every_fact_is_asked_for_in_many_ways_of_which_none_is_evaluated(writer):
+    training, evaluation = (Fillers(random.Random(1), THINGS, held_out) for held_out in (False, True))
+    facts = [fact for topic in writer.topics.forms for fact in topic.facts if not fact.is_paired]
+    examined = {gist(question) for fact in facts for question in evaluation.own_phrasings(fact.questions)}
+    for fact in facts:
+        ways = {*training.own_phrasings(fact.questions), *fact.more, *fact.framed}
+        assert len(ways) >= 50
+        assert [way for way in (*fact.more, *fact.framed) if gist(way) in examined] == []
+        assert all("{n}" in way and way[-1] in "?." for way in (*fact.more, *fact.framed))
 
 
 def test_missing_questions_ask_for_a_fact_that_was_left_out(writer):

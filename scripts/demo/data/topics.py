@@ -2,8 +2,8 @@
 
 The file has lists (`~ name: a; b`), topics (`# kinds | full name | short name | pronoun`) and facts: sentence forms
 after `-`, questions after `?`, the key of the answer after `>`. `= 1` pairs the first questions, with `//` between
-them, with the first form and so on. `{n}` is the topic's name, `{N}` and `{It}` begin a sentence, `{a job}` has an
-article, `{x:a;b}` is a choice.
+them, with the first form and so on. For training alone, `@` has phrases that frames ask for and `+` more questions.
+`{n}` is the topic's name, `{N}` and `{It}` begin a sentence, `{a job}` has an article, `{x:a;b}` is a choice.
 """
 
 import re
@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from demo.data.asking import asked_for
 from demo.data.words import (
     COLORS,
     DAYS,
@@ -39,6 +40,8 @@ TAILS = (
     ", and it has always been like that",
 )  # fmt: skip
 
+FRAMED = 8  # of the framed questions of a fact stand beside the dozen written for it
+
 
 @dataclass(frozen=True)
 class DocumentFact:
@@ -61,6 +64,8 @@ class FactForm:
     questions: tuple[str, ...]
     key: str
     is_paired: bool
+    more: tuple[str, ...] = ()  # for training
+    framed: tuple[str, ...] = ()  # for training
 
 
 @dataclass(frozen=True)
@@ -155,7 +160,9 @@ def read_topics(path: Path) -> tuple[dict[str, list[str]], list[TopicForm]]:
 def read_fact(lines: list[str]) -> FactForm:
     marked = {line[:2]: line[2:] for line in lines[1:]}
     sentences = tuple(lines[0].removeprefix("- ").split(" // "))
-    return FactForm(sentences, tuple(marked["? "].split(" | ")), marked["> "], "= " in marked)
+    more = tuple(marked["+ "].split(" | ")) if "+ " in marked else ()
+    framed = asked_for(marked["@ "]) if "@ " in marked else ()
+    return FactForm(sentences, tuple(marked["? "].split(" | ")), marked["> "], "= " in marked, more, framed)
 
 
 class TopicWriter:
@@ -191,6 +198,8 @@ def write_fact(slots: Slots, form: FactForm, name: str, short_name: str, pronoun
     sentence = embellished(rng, capitalised(slots.render(text)))
     known = {part for slot in SLOT.findall(text) for part in (slot.split(":")[0], slot.removeprefix("a "))}
     questions = slots.fill.own_phrasings(form.questions)
+    if not slots.fill.held_out:
+        questions += [*form.more, *rng.sample(form.framed, min(FRAMED, len(form.framed)))]
     if form.is_paired:  # each sentence has its own questions: none of them is left for evaluation
         questions = [] if slots.fill.held_out else form.questions[number].split(" // ")
     answered = [q for q in questions if all(is_known(slot, known) for slot in SLOT.findall(q))]
