@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 from demo import teacher as teaching
-from demo.data.fact_kinds import KINDS
+from demo.data.fact_kinds import KINDS, MORE_KINDS
 from demo.data.handwritten import Handwritten
 from demo.data.known_questions import KnownQuestions, Original, best_wordings
 from demo.data.requests import kept_values, read_requests
@@ -43,7 +43,7 @@ def originals(folder: Path) -> list[Original]:
     handwritten = Handwritten(folder)
     groups = [((), block.questions) for topic in handwritten.topics for block in topic]
     groups += [((word,), questions) for word, questions in handwritten.composer.groups()]
-    groups += [((), kind.questions(owner)) for kind in KINDS for owner in kind.owners]
+    groups += [((), kind.questions(owner)) for kind in (*KINDS, *MORE_KINDS) for owner in kind.owners]
     groups += [(kept_values(request), (request.asked,)) for request in read_requests(folder / "requests.txt")]
     return [Original(text, group, kept) for group, (kept, texts) in enumerate(groups) for text in texts]
 

@@ -12,7 +12,7 @@ sys.path.insert(0, str(ROOT / "scripts"))
 
 from demo.data.composed import alternatives, fill_in, turned  # noqa: E402
 from demo.data.conversation import Turn, pairs  # noqa: E402
-from demo.data.fact_kinds import KINDS, OTHERS  # noqa: E402
+from demo.data.fact_kinds import KINDS, MORE_KINDS, OTHERS  # noqa: E402
 from demo.data.fact_values import DRAWS  # noqa: E402
 from demo.data.followups import ASKED, REPEAT, SHORTER, follow_up  # noqa: E402
 from demo.data.handwritten import TOPICS, Handwritten, lookup_blocks, normalised, read_blocks, unexamined  # noqa: E402
@@ -20,11 +20,14 @@ from demo.data.memory import (  # noqa: E402
     around,
     beside_others,
     corrected,
+    corrected_twice,
     in_passing,
     of_two_people,
+    one_of_two_corrected,
     owned,
     recall_chat,
     staged_chat,
+    telling,
     untold_chat,
     with_chatter,
 )
@@ -148,7 +151,11 @@ def test_recall_evaluates_with_its_own_values_and_phrasings(kind):
         assert not trained & {fill(seed, held_out=True).phrasing(parts) for seed in range(300)}
 
 
-@pytest.mark.parametrize("stage", [corrected, beside_others, owned, in_passing], ids=lambda stage: stage.__name__)
+@pytest.mark.parametrize(
+    "stage",
+    [corrected, corrected_twice, one_of_two_corrected, beside_others, owned, in_passing],
+    ids=lambda stage: stage.__name__,
+)
 def test_a_staged_fact_is_told_with_its_value(stage):
     for seed in range(200):
         turns, facts = stage(fill(seed), TALK)
@@ -173,6 +180,45 @@ def test_a_corrected_fact_is_answered_with_the_new_value():
         turns, (right,) = corrected(fill(seed), TALK)
         assert right.key in turns[-1].content
         assert right.key not in turns[1].content
+
+
+def test_the_newest_of_three_values_holds():
+    for seed in range(100):
+        turns, (right,) = corrected_twice(fill(seed), TALK)
+        told = [turn.content for turn in turns if turn.role == "assistant" and right.key in turn.content]
+        assert told
+        assert right.key not in turns[1].content
+
+
+def test_there_are_sixty_more_facts_each_told_and_asked_in_many_ways():
+    assert len(MORE_KINDS) >= 60
+    assert not {kind.name for kind in MORE_KINDS} & {kind.name for kind in KINDS}
+    for kind in MORE_KINDS:
+        fact = kind.fact(fill(1))
+        assert len({*fact.told, *fact.more_told}) >= 4, kind.name
+        assert len({*fact.asked, *fact.framed}) >= 4, kind.name
+        assert kind.phrases or kind.name in ("tonight", "resolution"), kind.name
+        assert all(fact.key in text for text in (*fact.told, *fact.more_told, *fact.answers)), kind.name
+        assert not any(fact.key in text.split() for text in fact.asked), kind.name
+        assert not re.search(r"[{}|]", " ".join((*fact.told, *fact.more_told, *fact.asked, *fact.framed)))
+
+
+def test_more_facts_are_for_training_only():
+    told = {text for kind in MORE_KINDS for text in kind.told.replace("{v}", "").split(" | ")}
+    held_out = [recall_chat(fill(seed, held_out=True), TALK, between=1)[0] for seed in range(150)]
+    trained = [recall_chat(fill(seed), TALK, between=1)[0] for seed in range(150)]
+    starts = tuple(text.strip() for text in told if len(text.strip()) > 12)
+    count = [
+        sum(turn.content.startswith(starts) for chat in chats for turn in chat.turns) for chats in (held_out, trained)
+    ]
+    assert count[0] == 0 < count[1]
+
+
+def test_a_value_is_told_letter_by_letter():
+    for seed, kind in enumerate((*KINDS, *MORE_KINDS) * 12):
+        fact = kind.fact(fill(seed))
+        said = telling(fill(seed), fact)[0].content
+        assert fact.key in said or fact.key[0].upper() in "".join((*fact.told, *fact.more_told)), (fact.key, said)
 
 
 def test_chatter_around_a_fact_names_another_value():
@@ -231,6 +277,8 @@ def test_a_fact_is_told_before_a_chat_and_asked_after_it():
     inner = recall_chat(fill(1), TALK, between=2)[0]
     for seed in range(40):
         chat = around(fill(seed), inner)
+        longer = around(fill(seed), inner, TALK)
+        assert len(longer.turns) >= len(inner.turns) + 4
         num_facts = (len(chat.turns) - len(inner.turns)) // 4
         assert num_facts in (1, 2)
         assert chat.turns[2 * num_facts : -2 * num_facts] == inner.turns

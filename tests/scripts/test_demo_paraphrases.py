@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "scripts"))
 
-from demo.data.fact_kinds import KINDS  # noqa: E402
+from demo.data.fact_kinds import KINDS, MORE_KINDS  # noqa: E402
 from demo.data.handwritten import Handwritten  # noqa: E402
 from demo.data.known_questions import KnownQuestions, Original, best_wordings, kind_of  # noqa: E402
 from demo.data.memory import recall_chat, untold_chat  # noqa: E402
@@ -108,7 +108,7 @@ def test_an_answer_is_read_as_the_original_is_typed(known):
 
 
 def test_recall_is_asked_for_every_owner(known):
-    for kind in KINDS:
+    for kind in (*KINDS, *MORE_KINDS):
         for owner in kind.owners:
             assert set(kind.questions(owner)) <= set(known.groups)
 
@@ -191,7 +191,8 @@ def test_evaluation_asks_held_out_wordings_with_their_answers():
 
 
 def test_recall_asks_in_other_words():
-    book = marked(question for kind in KINDS for owner in kind.owners for question in kind.questions(owner))
+    kinds = (*KINDS, *MORE_KINDS)
+    book = marked(question for kind in kinds for owner in kind.owners for question in kind.questions(owner))
     talk = [recall_chat(fill(0, book), [], 0)[0].turns[:2]]
     chats = [recall_chat(fill(seed, book), talk, 1)[0] for seed in range(100)]
     chats += [untold_chat(fill(seed, book), talk) for seed in range(100)]

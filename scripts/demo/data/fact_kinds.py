@@ -1,4 +1,7 @@
-"""Owns the kinds of fact that users tell: reading text/recall*.txt, and a fact drawn with its ways to tell and ask."""
+"""Owns the kinds of fact that users tell: reading text/recall*.txt, and a fact drawn with its ways to tell and ask.
+
+Evaluation draws from `KINDS` alone; `MORE_KINDS` and `OTHERS` are for training.
+"""
 
 import random
 import re
@@ -7,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from demo.data.composed import alternatives
-from demo.data.fact_values import DRAWS, OWNERS
+from demo.data.fact_values import DRAWS, OWNERS, VALUES
 from demo.data.handwritten import gist
 from demo.data.words import Fillers, capitalised, with_article
 
@@ -28,6 +31,19 @@ FRAMES = (
     "let us see if you know {p}", "i bet you forgot {p}",
     "have i told you {p}", "try to remember {p}", "tell me again {p}",
 )  # fmt: skip
+# Ways to tell what a noun phrase {p} ("my locker number") is, for kinds of text/recall_more.txt.
+TELLING_FRAMES = (
+    "{p} is {v}", "{v} is {p}", "{p}: {v}", "as for {p}, it is {v}", "if anybody asks for {p}, it's {v}",
+    "please note {p}: {v}", "write down {v} as {p}", "{p} has changed, it is {v} now", "you need {p}, which is {v}",
+    "i just found out {p}: {v}", "{p}, before i forget: {v}", "don't forget {p}, {v}", "remember {v}, that is {p}",
+    "yesterday i learned {p}: {v}", "my notes say that {p} is {v}", "keep in mind that {p} is {v}", "{p}? {v}",
+    "{p} happens to be {v}", "about {p}: it's {v}", "let me tell you {p}, {v}", "i looked up {p}: {v}",
+    "since today {p} is {v}", "in case you need {p}, it's {v}", "they told me {p}: {v}", "it says here that {p} is {v}",
+)  # fmt: skip
+REPLIES = (
+    "Got it, I will remember that. | Noted: {v}. | Good to know! | All right, {v}. | Thank you, I will keep it in mind."
+    " | I will remember {v}. | {v}, I see. | Thanks for telling me."
+)
 CLAUSE = re.compile(r"(what|where|when|how|who|whom|which) ")
 
 
@@ -102,6 +118,11 @@ def read_kinds(path: Path) -> tuple[Kind, ...]:
 
     "@" has what frames ask for; "+>" and "+?" have more ways to tell and to ask, for training only.
     """
+    return tuple(read_kind(name, marked) for name, marked in marked_lines(path).items())
+
+
+def marked_lines(path: Path) -> dict[str, dict[str, str]]:
+    """Name of a kind -> mark -> its line."""
     lines: dict[str, dict[str, str]] = {}
     for line in path.read_text(encoding="utf-8").splitlines():
         mark, _, text = line.partition(" ")
@@ -109,7 +130,19 @@ def read_kinds(path: Path) -> tuple[Kind, ...]:
             lines[list(lines)[-1]][mark] = text
         else:
             lines[line] = {}
-    return tuple(read_kind(name, marked) for name, marked in lines.items())
+    return lines
+
+
+def read_more_kinds(path: Path) -> tuple[Kind, ...]:
+    """Kinds named "locker = number", the second word says what is drawn; told in frames too, replied to as all are."""
+    kinds = []
+    for head, marked in marked_lines(path).items():
+        name, drawn = head.split(" = ")
+        phrases = [phrase for phrase in marked.get("@", "").split("; ") if phrase and not CLAUSE.match(phrase)]
+        ways = tuple((frame.replace("{p}", phrase),) for frame in TELLING_FRAMES for phrase in phrases[:1])
+        texts = (marked[">"], REPLIES, marked["?"], marked["!"])
+        kinds.append(Kind(name, *texts, VALUES[drawn], phrases=marked.get("@", ""), more_told=ways))
+    return tuple(kinds)
 
 
 def read_kind(name: str, marked: dict[str, str]) -> Kind:
@@ -132,3 +165,5 @@ KINDS = read_kinds(Path(__file__).parents[1] / "text" / "recall.txt")
 OTHERS = read_kinds(Path(__file__).parents[1] / "text" / "recall_others.txt")
 OWNED = tuple(kind for kind in KINDS if len(kind.owners) > 1)
 WEIGHTS = tuple({"name": 4.0, "pet": 2.0, "relative": 2.0, "home": 1.5}.get(kind.name, 1.0) for kind in KINDS)
+MORE_KINDS = read_more_kinds(Path(__file__).parents[1] / "text" / "recall_more.txt")
+MORE_WEIGHTS = (*WEIGHTS, *(0.4 for _ in MORE_KINDS))

@@ -5,6 +5,7 @@ Evaluation draws its own half of each list; training also draws made-up values, 
 
 from collections.abc import Callable
 
+from demo.data.strings import ACCENTED, compound, path
 from demo.data.words import (
     CITIES,
     COLORS,
@@ -203,6 +204,24 @@ DRAWS: dict[str, Callable[[Fillers], str]] = {
     "time": hour,
     "price": Fillers.number,
     "friend": lambda fill: fill.full_name() if fill.rng.random() < 0.5 else any_name(fill),
+}
+# What the facts of text/recall_more.txt are, which training alone draws.
+VALUES: dict[str, Callable[[Fillers], str]] = {
+    "name": lambda fill: fill.rng.choice(ACCENTED) if fill.rng.random() < 0.15 else any_name(fill),
+    "person": Fillers.full_name,
+    "town": town,
+    "number": Fillers.number,
+    "code": lambda fill: compound(fill) if fill.rng.random() < 0.4 else code(fill),
+    "path": path,
+    "hour": hour,
+    "date": Fillers.day_of_year,
+    "day": made_day,
+    "year": Fillers.year,
+    "thing": lambda fill: fill.word().lower() if fill.rng.random() < 0.15 else any_thing(fill),
+    "word": Fillers.word,
+    "title": made_book,
+    "place": one_of(PLACES, made_place),
+    "plan": one_of(PLANS, made_plan),
 }
 OWNERS = {
     "pet": tuple(pet for pet in PETS if pet[0] not in "aeiou"),

@@ -4,12 +4,12 @@ Evaluation (`Fillers.held_out`) draws plain chats, its own values and its own ph
 in lines with "+", made-up values, and chats where a fact is corrected or stands beside those of others.
 """
 
-import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 from demo.data.conversation import Conversation, Turn, pairs
-from demo.data.fact_kinds import KINDS, OTHERS, OWNED, WEIGHTS, Fact, Kind
+from demo.data.fact_kinds import KINDS, MORE_KINDS, MORE_WEIGHTS, OTHERS, OWNED, WEIGHTS, Fact, Kind
 from demo.data.fact_values import any_name, town
 from demo.data.handwritten import respoken, varied
 from demo.data.words import DAYS, Fillers
@@ -26,8 +26,15 @@ BEFORE_TELLING = (
 CORRECTED = (
     "no, sorry, {t}", "wait, that was wrong: {t}", "correction: {t}", "i made a mistake, {t}", "sorry, i meant {v}",
     "oops, it is {v}, not {w}", "not {w} but {v}", "actually {t}", "i mixed that up, {t}", "no no, {v}, not {w}",
-    "forget {w}, it is {v}", "i said {w}, but {t}", "that has changed: {t}", "hm, {w} is wrong. {t}", "make that {v}",
+    "forget {w}, it is {v}", "no, i meant {v}", "i meant to say {v}", "{w}? no, {v}", "did i say {w}? it's {v}",
+    "my mistake, {v} is right", "please replace {w} by {v}", "new information: {t}", "wrong again, {t}",
+    "hold on, {w} was last year, now it's {v}", "let me correct that: {v}", "it changed again, {t}",
+    "i said {w}, but {t}", "that has changed: {t}", "hm, {w} is wrong. {t}", "make that {v}",
     "by the way, it is no longer {w} but {v}", "i told you {w}, please change it to {v}", "scratch that, {t}",
+)  # fmt: skip
+NAMED_CORRECTIONS = (
+    "no, sorry, {t}", "correction: {t}", "i made a mistake, {t}", "wait, {t}", "actually {t}", "scratch that, {t}",
+    "one of these was wrong: {t}", "that has changed: {t}", "no, i meant: {t}",
 )  # fmt: skip
 CORRECTED_REPLIES = (
     "Thank you, I will remember {v}.",
@@ -61,14 +68,19 @@ UNTOLD = (
     "You have not told me that yet. What is it?",
     "I do not know that, because you have not told me in this chat.",
     "I do not know yet. Please tell me!",
+    "You have not told me.",
+    "That is something you have not told me.",
+    "I can't know that: you told me other things, but not that.",
+    "You told me nothing about that so far.",
 )
 
 
-def different_kinds(rng: random.Random, count: int) -> list[Kind]:
-    """So many kinds of fact, each with its own questions."""
+def different_kinds(fill: Fillers, count: int) -> list[Kind]:
+    """So many kinds of fact, each with its own questions; training has more of them."""
+    kinds, weights = (KINDS, WEIGHTS) if fill.held_out else ((*KINDS, *MORE_KINDS), MORE_WEIGHTS)
     chosen: dict[str, Kind] = {}
     while len(chosen) < count:
-        kind = rng.choices(KINDS, WEIGHTS)[0]
+        kind = fill.rng.choices(kinds, weights)[0]
         chosen[kind.name] = kind
     return list(chosen.values())
 
@@ -103,7 +115,17 @@ def other_than(fact: Fact, draw: Callable[[Fillers], str], fill: Fillers) -> str
 
 
 def telling(fill: Fillers, fact: Fact) -> tuple[Turn, ...]:
-    return pairs(varied(fill.rng, told(fill, fact)), fill.rng.choice(fact.replies))
+    return pairs(typed(fill, fact, told(fill, fact)), fill.rng.choice(fact.replies))
+
+
+def typed(fill: Fillers, fact: Fact, text: str) -> str:
+    """As some person types it. In training the value stays as it is, but a name may lose its capital."""
+    said = varied(fill.rng, text)
+    while not fill.held_out and fact.key in text and fact.key not in said:
+        if fact.key.istitle() and fact.key.lower() in said:
+            break
+        said = varied(fill.rng, text)
+    return said
 
 
 def telling_both(fill: Fillers, one: Fact, other: Fact) -> tuple[Turn, ...]:
@@ -132,7 +154,7 @@ def recall_chat(fill: Fillers, fillers: list[tuple[Turn, ...]], between: int) ->
     rng = fill.rng
     if fillers and not fill.held_out and rng.random() < STAGED_SHARE:
         return staged_chat(fill, fillers, between)
-    facts = [kind.fact(fill) for kind in different_kinds(rng, rng.choice((1, 1, 2, 3)))]
+    facts = [kind.fact(fill) for kind in different_kinds(fill, rng.choice((1, 1, 2, 3)))]
     turns: list[Turn] = [turn for fact in facts for turn in telling(fill, fact)]
     if len(facts) == 2 and not fill.held_out and rng.random() < 0.4:
         turns = list(telling_both(fill, *facts))
@@ -147,7 +169,9 @@ def recall_chat(fill: Fillers, fillers: list[tuple[Turn, ...]], between: int) ->
 def staged_chat(fill: Fillers, fillers: list[tuple[Turn, ...]], between: int) -> tuple[Conversation, list[str]]:
     """As recall_chat, with something that could be mistaken for what is asked."""
     rng = fill.rng
-    stage = rng.choice((corrected, beside_others, beside_others, owned, in_passing))
+    stage = rng.choice(
+        (corrected, corrected_twice, one_of_two_corrected, beside_others, beside_others, owned, in_passing)
+    )
     told_first, facts = stage(fill, fillers)
     turns = [*told_first, *(turn for exchange in rng.choices(fillers, k=between) for turn in exchange)]
     order = rng.sample(facts, len(facts))
@@ -158,13 +182,37 @@ def staged_chat(fill: Fillers, fillers: list[tuple[Turn, ...]], between: int) ->
 
 def corrected(fill: Fillers, fillers: list[tuple[Turn, ...]]) -> tuple[list[Turn], list[Fact]]:
     """A fact that the user takes back, at once or later, for another value."""
-    kind = different_kinds(fill.rng, 1)[0]
+    kind = different_kinds(fill, 1)[0]
     wrong, right = different_values(fill, [(kind, owner) for owner in [fill.rng.choice(kind.owners)] * 2])
-    names = {"v": right.key, "w": wrong.key, "t": fill.rng.choice((*right.told, *right.more_told))}
-    said = varied(fill.rng, fill.rng.choice(CORRECTED).format(**names))
     later = fill.rng.choice(fillers) if fill.rng.random() < 0.3 else ()
-    reply = fill.rng.choice(CORRECTED_REPLIES).format(**names)
-    return [*telling(fill, wrong), *later, *pairs(said, reply)], [right]
+    return [*telling(fill, wrong), *later, *correcting(fill, wrong, right)], [right]
+
+
+def correcting(fill: Fillers, wrong: Fact, right: Fact) -> tuple[Turn, ...]:
+    names = {"v": right.key, "w": wrong.key, "t": fill.rng.choice((*right.told, *right.more_told))}
+    said = typed(fill, right, fill.rng.choice(CORRECTED).format(**names))
+    return pairs(said, fill.rng.choice(CORRECTED_REPLIES).format(**names))
+
+
+def corrected_twice(fill: Fillers, fillers: list[tuple[Turn, ...]]) -> tuple[list[Turn], list[Fact]]:
+    """The newest of three values holds."""
+    (kind,) = different_kinds(fill, 1)
+    *wrong, right = different_values(fill, [(kind, owner) for owner in [fill.rng.choice(kind.owners)] * 3])
+    turns = list(telling(fill, wrong[0]))
+    for before, after in pairwise((*wrong, right)):
+        turns += [*correcting(fill, before, after), *(fill.rng.choice(fillers) if fill.rng.random() < 0.4 else ())]
+    return turns, [right]
+
+
+def one_of_two_corrected(fill: Fillers, fillers: list[tuple[Turn, ...]]) -> tuple[list[Turn], list[Fact]]:
+    """Two facts, one of which is taken back by name; both are asked for."""
+    kind, other_kind = different_kinds(fill, 2)
+    owner = fill.rng.choice(kind.owners)
+    wrong, right, other = different_values(fill, [(kind, owner), (kind, owner), (other_kind, "")])
+    first = fill.rng.sample([telling(fill, wrong), telling(fill, other)], 2)
+    said = typed(fill, right, fill.rng.choice(NAMED_CORRECTIONS).format(t=fill.rng.choice(right.told)))
+    reply = fill.rng.choice(CORRECTED_REPLIES).format(v=right.key)
+    return [*first[0], *first[1], *pairs(said, reply)], [right, other]
 
 
 def beside_others(fill: Fillers, fillers: list[tuple[Turn, ...]]) -> tuple[list[Turn], list[Fact]]:
@@ -204,7 +252,7 @@ def naming_its_owner(fact: Fact) -> Fact:
 
 def in_passing(fill: Fillers, fillers: list[tuple[Turn, ...]]) -> tuple[list[Turn], list[Fact]]:
     """A fact told in one breath with a question on something else, which gets the reply."""
-    fact = different_kinds(fill.rng, 1)[0].fact(fill)
+    fact = different_kinds(fill, 1)[0].fact(fill)
     question, answer = fill.rng.choice(fillers)[:2]
     said = varied(fill.rng, told(fill, fact)).rstrip(".!")
     return [Turn("user", f"{said}{fill.rng.choice(('. ', ', ', '! ', ' and '))}{question.content}"), answer], [fact]
@@ -223,10 +271,13 @@ def different_values(fill: Fillers, kinds: list[tuple[Kind, str]]) -> list[Fact]
 
 def untold_chat(fill: Fillers, fillers: list[tuple[Turn, ...]]) -> Conversation:
     """One fact is told; another one is asked for, or the same of another person."""
-    told, other = (kind.fact(fill) for kind in different_kinds(fill.rng, 2))
+    told, other = (kind.fact(fill) for kind in different_kinds(fill, 2))
     if not fill.held_out and fill.rng.random() < 0.5:
         told, other = of_two_people(fill)
-    turns = (*telling(fill, told), *fill.rng.choice(fillers))
+    turns = [
+        *telling(fill, told),
+        *(turn for exchange in fill.rng.choices(fillers, k=fill.rng.choice((1, 1, 2, 4))) for turn in exchange),
+    ]
     question = pairs(asked(fill, other), fill.rng.choice(UNTOLD))
     return Conversation("recall", (*turns, *question), learns_questions=True)
 
@@ -239,9 +290,16 @@ def of_two_people(fill: Fillers) -> tuple[Fact, Fact]:
     return fill.rng.choice(((one, other), (one, mine), (mine, one)))
 
 
-def around(fill: Fillers, chat: Conversation) -> Conversation:
-    """The chat, such as one with tools or a document, with a fact or two told before it and asked after it."""
-    facts = [kind.fact(fill) for kind in different_kinds(fill.rng, fill.rng.choice((1, 1, 2)))]
+def around(fill: Fillers, chat: Conversation, fillers: Sequence[tuple[Turn, ...]] = ()) -> Conversation:
+    """The chat, such as one with tools or a document, with a fact or two told before it and asked after it.
+
+    Of `fillers` up to three stand between the facts and the chat, and after it.
+    """
+    facts = [kind.fact(fill) for kind in different_kinds(fill, fill.rng.choice((1, 1, 2)))]
     before = [turn for fact in facts for turn in telling(fill, fact)]
+    talk = [
+        [turn for exchange in fill.rng.choices(fillers, k=fill.rng.choice((0, 0, 1, 3))) for turn in exchange]
+        for _ in range(2 if fillers else 0)
+    ] or [[], []]
     after = [turn for fact in fill.rng.sample(facts, len(facts)) for turn in asking(fill, fact)]
-    return replace(chat, turns=(*before, *chat.turns, *after))
+    return replace(chat, turns=(*before, *talk[0], *chat.turns, *talk[1], *after))

@@ -174,12 +174,12 @@ class Generators:
     def recall(self, rng: random.Random) -> Conversation:
         """Mostly among small talk, else around a document or tools."""
         fill, kind = self.fill(rng), rng.random()
-        if kind < 0.08:
-            return around(fill, self.documents.item(fill).conversation)
-        if kind < 0.16:
-            return around(fill, self.tools.chat(fill))
         between = self.small_talk(fill)
-        if kind < 0.19:
+        if kind < 0.08:
+            return around(fill, self.documents.item(fill).conversation, between)
+        if kind < 0.2:
+            return around(fill, self.tools.chat(fill), between)
+        if kind < 0.26:
             return untold_chat(fill, between)
         return recall_chat(fill, between, between=rng.choice((0, 0, 1, 1, 2, 3, 5, 6, 8)))[0]
 
