@@ -189,7 +189,7 @@ def test_no_way_to_ask_about_a_reading_tells_whether_it_is_answered(writer):
             counts.setdefault(opening, [0, 0])[bool(one and one.fact is None)] += 1
     shares = {opening: missing / (has + missing) for opening, (has, missing) in counts.items() if has + missing > 150}
     assert len(shares) > 20
-    assert {opening: share for opening, share in shares.items() if opening and not 0.04 < share < 0.65} == {}
+    assert {opening: share for opening, share in shares.items() if opening and not 0.04 < share < 0.5} == {}
 
 
 def test_the_words_that_choose_a_sentence_weigh_most_and_no_text_is_changed(writer):
