@@ -35,8 +35,9 @@ from demo.data.reasoning import reason_for, with_thoughts  # noqa: E402
 from demo.data.summaries import condensed, summary_chat, summary_of  # noqa: E402
 from demo.data.sums import Sum, asked_and_answered, small_sum, steps_of, sum_chat  # noqa: E402
 from demo.data.synonyms import with_synonyms  # noqa: E402
-from demo.data.titles import title_of  # noqa: E402
+from demo.data.titles import MORE_ASKED, title_chat, title_of  # noqa: E402
 from demo.data.words import Fillers  # noqa: E402
+from demo.questions import is_title  # noqa: E402
 
 TEXT = ROOT / "scripts" / "demo" / "text"
 TALK = [pairs("Hello", "Hi!"), pairs("Tell me a joke.", "No.")]
@@ -336,10 +337,38 @@ def test_a_summary_is_the_sentence_that_shares_most():
         ("How do I change a light bulb?", "Change a light bulb"),
         ("hi, can you tell me a story about a penguin", "Story about a penguin"),
         ("what is the capital of France", "Capital of France"),
+        ("I need your help. I can't sleep on the train.", "I can't sleep on the train"),
+        ("Anyway, read docs/a_b.txt.", "Read docs/a_b.txt"),
+        ("Please run `git status`.", "Run git status"),
+        ("...", ""),
     ],
 )
 def test_titles(question, title):
     assert title_of(question) == title
+
+
+@pytest.mark.parametrize("question", ["who are you", "?", "So what.", "hotslot, what's that"])
+def test_a_question_that_names_nothing_is_titled_by_its_answer(question):
+    for seed in range(30):
+        chat = title_chat(fill(seed), question, "The slots hold experts on the card.")
+        assert chat.turns[-1].content == "Slots hold experts on the card"
+        assert "The slots hold experts" in chat.turns[0].content
+
+
+def test_titles_are_usable_whatever_is_said(handwritten):
+    rng = random.Random(7)
+    for seed in range(400):
+        question, answer = handwritten.exchange(rng)
+        title = title_chat(fill(seed), question, answer).turns[-1].content
+        assert is_title(f"{question} {answer}")(title) or title == "Short chat", (question, title)
+
+
+def test_more_ways_to_ask_for_a_title_are_for_training_only():
+    exchange = ("How do I fix a bike?", "With the right tools.")
+    chats = [[title_chat(fill(seed, held), *exchange).turns[0].content for seed in range(60)] for held in (True, False)]
+    starts = tuple(text.split("\n")[0] for text in MORE_ASKED if text[0] != "{" and "\n\n" in text)
+    more = [sum(asked.startswith(starts) for asked in part) for part in chats]
+    assert more[0] == 0 < more[1]
 
 
 def test_follow_ups_answer_from_the_turn_before():

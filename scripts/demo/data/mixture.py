@@ -31,6 +31,7 @@ from demo.data.words import Fillers, read_common_words, with_article
 THINKING_SHARE, APP_THINKING_SHARE = 0.15, 0.5
 MEDIUM_CHARACTERS, LONG_CHARACTERS = (0.2, 1.1), (1.1, 3.0)  # of a document for each token of a row
 THINKING_SUMS_SHARE = 0.35
+TITLED_USES_SHARE = 0.3
 
 
 @dataclass(frozen=True)
@@ -211,15 +212,33 @@ class Generators:
         return self.app_chats.chat(self.fill(rng), 0 if is_short else rng.randint(length // 8, int(length * 1.5)))
 
     def titled(self, fill: Fillers) -> tuple[str, str]:
-        """Question and answer of a chat that gets a title; evaluation has chats of its own."""
+        """Question and answer of a chat that gets a title; evaluation has chats of its own, none of them with tools."""
         while True:
             rng = fill.rng
-            exchange = self.handwritten.exchange(rng) if rng.random() < 0.6 else rng.choice(rng.choice(self.teacher))
+            if not fill.held_out and rng.random() < TITLED_USES_SHARE:
+                exchange = self.of_a_skill(fill)
+            else:
+                is_handwritten = rng.random() < 0.6
+                exchange = self.handwritten.exchange(rng) if is_handwritten else rng.choice(rng.choice(self.teacher))
             if is_held_out(exchange[0]) == fill.held_out:
                 return exchange
 
+    def of_a_skill(self, fill: Fillers) -> tuple[str, str]:
+        """What is said about a tool, a fact told or a sum."""
+        kind = fill.rng.random()
+        if kind < 0.6:
+            chat = self.tools.chat(fill)
+        elif kind < 0.9:
+            chat = recall_chat(fill, self.small_talk(fill), between=0)[0]
+        else:
+            chat = sum_chat(fill)
+        return chat.turns[0].content, next(
+            turn.content for turn in chat.turns if turn.role == "assistant" and turn.content
+        )
+
     def title(self, fill: Fillers) -> Conversation:
-        return title_chat(fill, *self.titled(fill))
+        later = self.titled(fill) if fill.rng.random() < 0.3 else ()
+        return title_chat(fill, *self.titled(fill), "".join(map("\n{}: {}".format, ("User", "Assistant"), later)))
 
     def summary(self, fill: Fillers) -> Conversation:
         """Of a passage of the teacher, or of facts about one subject."""

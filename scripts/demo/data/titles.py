@@ -3,6 +3,7 @@
 import re
 
 from demo.data.conversation import Conversation, pairs
+from demo.data.passages import content_words
 from demo.data.words import Fillers, capitalised
 from demo.listing import listed
 
@@ -23,8 +24,22 @@ ASKED = (
     "Write a title, no full stop, for this chat:\n\n{c}",
     "Short name for the conversation below, please.\n\n{c}",
 )
+# For training only.
+MORE_ASKED = (
+    "{c}\n\nTitle?", "Headline for this chat, please:\n\n{c}", "In six words or fewer, what is this about?\n\n{c}",
+    "{c}\n\nI want to find this chat again. Name it.", "Label this chat.\n\n{c}", "{c}\n\nWhat's the topic here?",
+    "Put a name on this chat, nothing else:\n\n{c}", "{c}\n\nReply with a title only.", "Topic of this chat:\n\n{c}",
+    "Make a short heading out of this.\n\n{c}", "{c}\n\nIf this were a file, what would you call it?",
+    "For my list of chats I need a name for this one.\n\n{c}", "Chat:\n{c}\n\nName:", "{c}\n---\nShort title:",
+    "What would you write over this conversation?\n\n{c}", "{c}\n\nTwo to six words that say what this was about:",
+)  # fmt: skip
+MORE_ASKED_SHARE = 0.5
+UNNAMED = "Short chat"
+LONG, ENOUGH_WORDS = 60, 3
+SENTENCE_END = re.compile(r"(?<=[?!.;])\s+")
+MARKS = re.compile(r"[?!.,;:\"`)]+(?=\s|$)|(?<!\S)[\"`(]+")
 LEADS = re.compile(
-    r"^(hi|hey|hello|please|so|well|ok|um|now|and|also|oh|hmm|ugh|btw|honestly|by the way|you know|hotslot"
+    r"^(hi|hey|hello|please|so|well|ok|um|now|and|also|oh|hmm|ugh|btw|honestly|by the way|anyway|you know|hotslot"
     r"|quick question|another question|just curious|tell me|maybe you know|i was wondering|i have a question"
     r"|i want to know)\b[,:!. ]+"
     r"|^(can|could|would|will) you (please )?|^do you know (what |how |who |if |where )?"
@@ -38,26 +53,43 @@ LEADS = re.compile(
     re.I,
 )
 SMALL = frozenset(
-    listed("a an the of to in on at for and or with from by is are am was i my me you it that this some all any")
+    listed(
+        "a an the of to in on at for and or with from by is are am was i my me you it that this some all any but so "
+        "than if as"
+    )
 )
+# A title of these alone names nothing.
+PRONOUNS = SMALL | frozenset(listed("what you up so there its use like most how do does is"))
 
 
 def title_of(question: str) -> str:
-    """The question without its polite and asking words, at most six words, not ending with a small one."""
-    text = re.sub(r"[?!.\",;]", "", question.split("\n")[0]).strip() if len(question) < 60 else clause(question)
+    """Of the sentence that says most, without polite and asking words, at most six words, no small one at the end.
+
+    Empty where the question has no word.
+    """
+    line = next((line for line in question.split("\n") if line.strip()), "")
+    titles = [shortened(sentence) for sentence in SENTENCE_END.split(line)]
+    return max(titles, key=lambda title: min(len(content_words(title)), ENOUGH_WORDS), default="")
+
+
+def shortened(sentence: str) -> str:
+    text = re.sub(MARKS, "", clause(sentence) if len(sentence) >= LONG else sentence).strip()
     for _ in range(4):
         text = LEADS.sub("", text).strip()
     words = text.split()[:6]
     while len(words) > 1 and words[-1].lower() in SMALL:
         words.pop()
-    return capitalised(" ".join(words)) if words else "Short chat"
+    return capitalised(" ".join(words)) if words else ""
 
 
-def clause(question: str) -> str:
-    """The first clause of a long question that says more than a greeting."""
-    text = question.split("\n")[0]
-    parts = [part.strip() for part in re.split(r"[?!.,;:]", text) if len(part.split()) > 2]
-    return parts[0] if parts else text
+def names_something(title: str) -> bool:
+    return any(word.lower() not in PRONOUNS for word in title.split())
+
+
+def clause(sentence: str) -> str:
+    """The first clause of a long sentence that says more than a greeting."""
+    parts = [part.strip() for part in re.split(r"[?!,;:](?:\s|$)", sentence) if len(part.split()) > 2]
+    return parts[0] if parts else sentence
 
 
 def is_held_out(question: str) -> bool:
@@ -65,6 +97,14 @@ def is_held_out(question: str) -> bool:
     return sum(map(ord, question)) % 10 == 0
 
 
-def title_chat(fill: Fillers, question: str, answer: str) -> Conversation:
-    shown = fill.rng.choice((f"User: {question}\nAssistant: {answer}", f"User: {question}", question))
-    return Conversation("title", pairs(fill.phrasing(ASKED).format(c=shown), title_of(question)))
+def title_chat(fill: Fillers, question: str, answer: str, later: str = "") -> Conversation:
+    """`later` is what follows in the chat. A question that names nothing is titled by its answer."""
+    rng, both = fill.rng, f"User: {question}\nAssistant: {answer}"
+    shown, asked = rng.choice((both, f"User: {question}", question)), fill.phrasing(ASKED)
+    title = title_of(question)
+    if not names_something(title):
+        title = title_of(answer) or UNNAMED
+        shown = shown if fill.held_out else both
+    if not fill.held_out and rng.random() < MORE_ASKED_SHARE:
+        shown, asked = (both, ASKED[0]) if rng.random() < 0.4 else (both + later, rng.choice(MORE_ASKED))
+    return Conversation("title", pairs(asked.format(c=shown), title))
