@@ -1,6 +1,8 @@
 """The settings, generated from their typed fields. Its answer is the changed settings, or None."""
 
+from collections.abc import Sequence
 from dataclasses import replace
+from itertools import groupby
 from typing import Any, ClassVar
 
 from textual import on
@@ -8,6 +10,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.content import Content
+from textual.lazy import Lazy
 from textual.screen import ModalScreen
 from textual.widget import Widget
 from textual.widgets import Button, Input, Select, Static, Switch
@@ -84,6 +87,14 @@ class SettingRow(Vertical):
         return self._value if written == self._written else self.field.parse(written)
 
 
+class SettingSection(Vertical):
+    """The settings of one group under its title."""
+
+    def __init__(self, group: str, rows: Sequence[SettingRow]) -> None:
+        title = Static(Content(GROUP_TITLES.get(group, group.title())), markup=False, classes="group")
+        super().__init__(title, *rows, classes="section")
+
+
 class SettingsScreen(ModalScreen[Settings | None]):
     """Rows in groups; Ctrl+S or the button saves, Esc leaves everything as it was."""
 
@@ -103,12 +114,10 @@ class SettingsScreen(ModalScreen[Settings | None]):
             box.border_title = Content("Settings")
             box.border_subtitle = Content("Ctrl+S save · Esc cancel · Tab next")
             with VerticalScroll(can_focus=False):
-                group = ""
-                for field in SETTING_FIELDS:
-                    if field.info.group != group:
-                        group = field.info.group
-                        yield Static(Content(GROUP_TITLES.get(group, group.title())), markup=False, classes="group")
-                    yield self._row(field)
+                for number, (group, fields) in enumerate(groupby(SETTING_FIELDS, lambda field: field.info.group)):
+                    section = SettingSection(group, [self._row(field) for field in fields])
+                    # All at once would keep the screen from opening for most of a second.
+                    yield Lazy(section) if number else section
             with Horizontal(classes="buttons"):
                 yield Button("Save", id="save", variant="primary", compact=True)
                 yield Button("Cancel", id="cancel", compact=True)

@@ -1,10 +1,11 @@
+import asyncio
 from pathlib import Path
 from typing import Any
 
 import pytest
 from textual import events
 from textual.screen import Screen
-from textual.widgets import Input, OptionList, Select, Static, Switch
+from textual.widgets import Input, OptionList, Select, Switch
 
 from app.actions import ACTIONS
 from app.locations import Locations
@@ -13,7 +14,7 @@ from app.settings import SETTING_FIELDS, Settings, ThemeName
 from app.settings_file import SettingsFile
 from app.store.conversations import Store
 from app.tui.screens.conversations import ConversationsScreen
-from app.tui.screens.help import help_text
+from app.tui.screens.help import KEYS_WIDTH, HelpTable, help_text
 from app.tui.screens.settings import SettingRow, SettingsScreen
 from app.tui.themes import THEME_NAMES
 from app.tui.widgets import transcript
@@ -182,6 +183,19 @@ async def test_settings_are_generated_checked_and_saved(make_app: MakeApp, locat
         assert SettingsFile(locations.config_file).load() == (expected, None)
 
 
+async def test_settings_open_with_their_first_group(make_app: MakeApp) -> None:
+    """A widget takes 2 ms, and there are 200: the rest comes while the first ones are seen."""
+    app = make_app()
+    async with app.run_test(size=(100, 40)) as pilot:
+        await settle(pilot)
+        app.post_message(events.Key("ctrl+s", None))
+        while not (isinstance(app.screen, SettingsScreen) and app.screen.focused):
+            await asyncio.sleep(0)
+        assert {row.field.info.group for row in app.screen.query(SettingRow)} == {"chat"}
+        await pilot.pause()
+        assert [row.field for row in app.screen.query(SettingRow)] == list(SETTING_FIELDS)
+
+
 async def test_another_model_from_the_settings(make_app: MakeApp, locations: Locations) -> None:
     (locations.models_dir / "other").mkdir(parents=True)
     engine = ScriptedEngine(HELLO)
@@ -276,8 +290,12 @@ async def test_help_lists_every_action(make_app: MakeApp) -> None:
         await settle(pilot)
         await pilot.press("f1")
         await pilot.pause()
-        words = [str(line.content) for line in app.screen.query(".help-words").results(Static)]
-        assert words == [str(help_text(action)) for action in sorted(ACTIONS, key=lambda a: GROUPS.index(a.group))]
+        lines = [line for table in app.screen.query(HelpTable) for line in table.render().plain.splitlines()]
+        listed = sorted(ACTIONS, key=lambda action: GROUPS.index(action.group))
+        words = " ".join(line[KEYS_WIDTH:].strip() for line in lines)
+        assert words.split() == " ".join(help_text(action).plain for action in listed).split()
+        assert " ".join(line[:KEYS_WIDTH] for line in lines).split() == " ".join(a.key_text for a in listed).split()
+        assert len(app.screen.query("*")) < 40, "a widget takes 2 ms to open"
         await pilot.press("f1")
         await pilot.pause()
         assert app.screen is app.chat
