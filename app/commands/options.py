@@ -75,7 +75,7 @@ def add_memory_options(parser: "argparse.ArgumentParser | argparse._ArgumentGrou
     _add_setting(parser, "vram", type=parse_size_option, metavar="SIZE")
     _add_setting(parser, "ram", type=parse_size_option, metavar="SIZE")
     _add_setting(parser, "context", metavar="N")
-    _add_setting(parser, "device", choices=("cpu", "cuda"))
+    _add_setting(parser, "device")
     _add_setting(parser, "dense")
     _add_setting(parser, "kv")
 

@@ -80,3 +80,8 @@ def test_dense_weights_and_keys_can_be_placed_from_the_command_line(capsys: pyte
 
     assert planned("--dense", "fp8")["dense_bytes"] < 0.7 * planned("--dense", "bf16")["dense_bytes"]
     assert planned("--kv", "host")["kv_bytes"] == planned()["kv_bytes"], "a CPU has one memory"
+
+
+def test_a_device_can_be_chosen_anew() -> None:
+    """As the settings can: `auto` where they say another."""
+    assert json.loads(run_hotslot("plan", "demo", "--device", "auto", "--json").out)["device"] in ("cpu", "cuda")
