@@ -31,9 +31,9 @@ class DocumentCommands(LineCommands):
             self.console.remark("No document is attached; /attach and a path attaches one.")
         for document in documents:
             mode = document.reading.mode if document.reading is not None else "whole"
-            self.console.print(f"{clean_line(document.name)}: {len(document.text)} characters, shown: {mode}")
+            self.console.print(f"{clean_line(document.name)}: {len(document.text):,} characters, shown: {mode}")
         for document in self.state.attachments:
-            self.console.print(f"{clean_line(document.name)}: {len(document.text)} characters, for the next message")
+            self.console.print(f"{clean_line(document.name)}: {len(document.text):,} characters, for the next message")
 
     async def do_cite(self, number: str) -> None:
         cited = cited_numbered(self.session.messages, self.session.documents, number)

@@ -22,7 +22,7 @@ class MessageCommands(LineCommands):
             return
         self.state.attachments.append(attachment)
         self.console.remark(
-            f"Attached: {attachment.name}, {len(attachment.text)} characters; goes with the next message."
+            f"Attached: {attachment.name}, {len(attachment.text):,} characters; goes with the next message."
         )
 
     async def do_detach(self, argument: str) -> None:
