@@ -190,7 +190,7 @@ class TestWithDemo:
     def test_prompt_longer_than_the_context_is_refused_with_both_numbers(self) -> None:
         ended = run_hotslot("ask", "--context", "64", "-", stdin=b"one two three " * 400)
         assert_one_line(ended, 1, "64")
-        numbers = [int(word) for word in ended.err.replace(",", " ").split() if word.isdigit()]
+        numbers = [int(word) for word in ended.err.replace(",", "").split() if word.isdigit()]
         assert max(numbers) > 400
 
     def test_memory_that_holds_nothing_is_refused_with_numbers(self) -> None:
