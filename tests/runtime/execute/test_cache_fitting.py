@@ -40,6 +40,11 @@ def machine_with_room_for(spec: ModelSpec, num_records: int) -> Machine:
     return Machine("cuda", 8 * GIB, ram_bytes, ram_bytes, 8, 0, 0)
 
 
+def test_states_of_before_a_long_step_have_their_room(model: ModelFolder) -> None:
+    saved = replace(planned(model.spec, 300), saved_state_bytes=3 * cached_record_bytes(model.spec))
+    assert fitting_records(saved, model.spec, machine_with_room_for(model.spec, 200), OTHERS_BYTES) == 197
+
+
 @pytest.mark.parametrize(("num_room", "num_planned", "expected"), [(200, 300, 200), (300, 200, 200), (130, 200, 130)])
 def test_what_is_left_and_no_more_than_planned(
     model: ModelFolder, num_room: int, num_planned: int, expected: int

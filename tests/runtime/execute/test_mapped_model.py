@@ -153,6 +153,20 @@ def test_a_prompt_reads_each_expert_once_and_changes_no_bit(mapped: Drive, is_on
     store.check_integrity()
 
 
+def test_a_prompt_pushes_out_nothing_that_answers_use(mapped: Drive) -> None:
+    driver = mapped(LONG)
+    cache = store_of(driver).cache
+    driver.ask("answer", QUESTION, 12)
+    # The token that ends a turn is read as a prompt is.
+    cache.let_pass()
+    used = list(cache._row_of)[-16:]
+    num_disk_bytes = store_of(driver).num_disk_bytes
+    driver.ask("prompt", LONG_PROMPT, 1)
+    # Enough for every row to be another record's.
+    assert store_of(driver).num_disk_bytes - num_disk_bytes > cache.memory.nbytes
+    assert all(map(cache.has, used))
+
+
 @pytest.mark.usefixtures("long_steps")
 @pytest.mark.parametrize("is_on_device", [False, True])
 def test_a_long_step_is_given_up_where_its_answer_is_not_wanted(mapped: Drive, is_on_device: bool) -> None:

@@ -10,6 +10,7 @@ from runtime.errors import BudgetError
 from runtime.execute.slot_fitting import HeldMemory, fit_slots, fitting_slots, with_fewest_slots
 from runtime.memory.budget import plan
 from runtime.memory.budget_plan import BudgetPlan, Machine
+from runtime.memory.sizes import long_step_bytes
 from runtime.options import EngineOptions
 from runtime.spec import ModelSpec
 
@@ -44,6 +45,20 @@ class _Slots:
 
     def __init__(self, num_slots: int, fewest_slots: int) -> None:
         self.cache, self.num_slots, self.fewest_slots = self, num_slots, fewest_slots
+
+    def resize(self, num_slots: int) -> None:
+        self.num_slots = num_slots
+
+
+def test_a_long_step_has_its_room_though_no_warm_up_runs_one(spec: ModelSpec, budget: BudgetPlan) -> None:
+    held, found = HeldMemory(budget.device_bytes // 2, budget.context_bytes), []
+    for num_step_chunks in (1, 16):
+        slots = _Slots(40, 40)
+        fitted = fit_slots(slots, replace(budget, num_step_chunks=num_step_chunks), spec, OPTIONS, held)  # type: ignore[arg-type]
+        assert fitted.num_slots == slots.num_slots
+        found.append(fitted.num_slots)
+    step_bytes = long_step_bytes(spec, 15 * OPTIONS.chunk_tokens, 4)
+    assert found[0] - found[1] in (step_bytes // budget.slot_bytes, step_bytes // budget.slot_bytes + 1)
 
 
 def test_too_little_for_the_fewest_is_refused_with_numbers(spec: ModelSpec, budget: BudgetPlan) -> None:
