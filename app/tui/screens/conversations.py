@@ -1,7 +1,7 @@
 """All conversations: search as you type, open, rename, pin, delete, undo. Its answer is the one to open, or None."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -55,6 +55,7 @@ class ConversationsScreen(ModalScreen[ConversationChoice]):
         self._first_query = query
         self._current_id = current_id
         self._listed: list[Conversation] = []
+        self._listed_query: str | None = None
         self._hits: dict[str, SearchHit] = {}
         """The best place of each conversation that the search found."""
         self._deleted: list[str] = []
@@ -80,7 +81,7 @@ class ConversationsScreen(ModalScreen[ConversationChoice]):
         options = self.query_one(OptionList)
         empty = self.query_one(".empty", Static)
         try:
-            query = self.query_one(Input).value
+            self._listed_query = query = self.query_one(Input).value
             found = await self._store.run(self._store.list_conversations, MOST_LISTED + 1, query)
             self._listed = found[:MOST_LISTED]
             hits = await self._store.run(self._store.search, query, MOST_LISTED) if query.strip() else []
@@ -127,10 +128,21 @@ class ConversationsScreen(ModalScreen[ConversationChoice]):
             at = options.highlighted or 0
             options.highlighted = min(max(at + step, 0), len(self._listed) - 1)
 
+    def _after_typing(self, act: Callable[[Conversation], Awaitable[None] | None]) -> None:
+        """`act` on the chosen one of the list that the search line asks for, with all keys typed before this one."""
+
+        async def once_listed() -> None:
+            if self._listed_query != self.query_one(Input).value:
+                await self._list()
+            if (chosen := self._chosen) is not None and (acting := act(chosen)) is not None:
+                await acting
+
+        # The line takes its keys in a queue of its own, which this key did not go through.
+        self.query_one(Input).call_later(self.call_later, once_listed)
+
     @on(OptionList.OptionSelected)
     def action_open(self) -> None:
-        if (chosen := self._chosen) is not None:
-            self._answer(chosen.id)
+        self._after_typing(lambda chosen: self._answer(chosen.id))
 
     def action_leave(self) -> None:
         self._answer(None)
@@ -139,10 +151,9 @@ class ConversationsScreen(ModalScreen[ConversationChoice]):
         self.dismiss(ConversationChoice(opened_id, tuple(self._deleted), self._new_titles))
 
     def action_rename(self) -> None:
-        chosen = self._chosen
-        if chosen is None:
-            return
+        self._after_typing(self._ask_title)
 
+    def _ask_title(self, chosen: Conversation) -> None:
         async def rename(title: str | None) -> None:
             if title is None:
                 return
@@ -154,10 +165,9 @@ class ConversationsScreen(ModalScreen[ConversationChoice]):
         self.app.push_screen(AskTextScreen("New title", chosen.title), rename)
 
     def action_delete(self) -> None:
-        chosen = self._chosen
-        if chosen is None:
-            return
+        self._after_typing(self._ask_whether_to_delete)
 
+    def _ask_whether_to_delete(self, chosen: Conversation) -> None:
         async def delete(is_sure: bool | None) -> None:
             if is_sure and await self._try(self._store.delete, chosen.id):
                 self._deleted.append(chosen.id)
@@ -167,11 +177,11 @@ class ConversationsScreen(ModalScreen[ConversationChoice]):
         question = f"Delete “{chosen.title or 'Untitled'}” with all its messages?"
         self.app.push_screen(ConfirmScreen(question, "Delete"), delete)
 
-    async def action_pin(self) -> None:
-        chosen = self._chosen
-        if chosen is not None and await self._try(
-            self._store.pin if chosen.pinned_at is None else self._store.unpin, chosen.id
-        ):
+    def action_pin(self) -> None:
+        self._after_typing(self._pin)
+
+    async def _pin(self, chosen: Conversation) -> None:
+        if await self._try(self._store.pin if chosen.pinned_at is None else self._store.unpin, chosen.id):
             await self._list()
             ids = [conversation.id for conversation in self._listed]
             if chosen.id in ids:

@@ -94,6 +94,21 @@ async def test_a_chat_opens_while_the_engine_loads(make_app: MakeApp, store: Sto
         assert [message.content for message in engine.requests[-1].messages] == ["Tell me of cats", "They purr.", "q"]
 
 
+async def test_what_is_typed_in_one_go_is_searched_before_the_key_after_it_acts(
+    make_app: MakeApp, store: Store
+) -> None:
+    store_chat(store, "Cats", "Tell me of cats", "They purr.")
+    store_chat(store, "Dogs", "Tell me of dogs", "They bark.")
+    app = make_app()
+    async with app.run_test(size=(100, 30)) as pilot:
+        await settle(pilot)
+        await pilot.press("ctrl+o")
+        await until_open(pilot, ConversationsScreen)
+        for key, character in (*((letter, letter) for letter in "cats"), ("enter", "\r")):
+            app.post_message(events.Key(key, character))
+        await until_shown(pilot, "They purr.")
+
+
 async def test_renaming_and_deleting(make_app: MakeApp, store: Store) -> None:
     store_chat(store, "Old", "One", "Two")
     app = make_app()
