@@ -78,10 +78,13 @@ class AttachControls(ChatBase):
 
     def take_back_files(self, attachments: Sequence[Attachment]) -> None:
         """Put files of a message that was not sent in front of those that wait; what waits already is not doubled."""
+        returning: list[Attachment] = []
         for attachment in attachments:
             if twice := told_twice(attachment, self.attachments.files):
                 self.say(twice)
-        self.attachments.restore(attachments)
+            else:
+                returning.append(attachment)
+        self.attachments.restore(returning)
         self._count_from(0)
         self.plan_reading()
 

@@ -9,7 +9,6 @@ from textual.content import Content
 from textual.message import Message
 from textual.widgets import Static
 
-from app.chat.attachments import told_twice
 from app.figures import count_text, size_text
 from app.messages import Attachment
 from app.tui.display import MUTED, shown
@@ -64,10 +63,8 @@ class AttachmentTray(VerticalScroll, can_focus=False):
         self._show()
 
     def restore(self, attachments: Sequence[Attachment]) -> None:
-        """Put files back in front of those that are there, but not beside the same one."""
-        self._files[:0] = [
-            AttachedFile(attachment) for attachment in attachments if told_twice(attachment, self.files) is None
-        ]
+        """Put files back in front of those that are there."""
+        self._files[:0] = [AttachedFile(attachment) for attachment in attachments]
         self._show()
 
     def note_tokens(self, attachment: Attachment, num_tokens: int) -> None:
