@@ -195,16 +195,16 @@ def triton_ops() -> Ops:
 def _for_few_rows(kernel: Op, general: Op) -> Op:
     """`kernel` for the rows of a decode step, `general` for more, and for matrices of a width that it does not take."""
 
-    def op(x: Tensor, *arguments: Any) -> Any:
+    def op(x: Tensor, *arguments: Any, **options: Any) -> Any:
         if not 0 < x.shape[0] <= linear.MOST_ROWS:
-            return general(x, *arguments)
+            return general(x, *arguments, **options)
         tensors = [argument for argument in arguments if isinstance(argument, Tensor) and argument.dim() == 2]
         # What has no more rows than a step is no weight.
         widths = {tensor.shape[1] for tensor in tensors if tensor.shape[0] > linear.MOST_ROWS}
         if any(width % _LINEAR_WIDTH for width in widths):
             _say_once(f"{kernel.__name__} of widths {sorted(widths)} runs as torch's op: no multiples of 16")
-            return general(x, *arguments)
-        return kernel(x, *arguments)
+            return general(x, *arguments, **options)
+        return kernel(x, *arguments, **options)
 
     return op
 

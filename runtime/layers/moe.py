@@ -74,6 +74,6 @@ class MoeBlock:
         return combined
 
     def _shared_expert(self, hidden: Tensor) -> Tensor:
-        projected = self._ops.linear(hidden, *self._shared_in)
+        projected = self._ops.linear(hidden, *self._shared_in, is_fork=True)
         output: Tensor = self._ops.silu_linear(projected, True, *self._shared_down[:2])
         return output

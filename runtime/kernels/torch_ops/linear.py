@@ -24,11 +24,14 @@ its routers' logits more than the lost bits do; its routers, hyper-connections a
 """
 
 
-def linear(x: Tensor, weight: Tensor, scale: Tensor | None = None, exact: Tensor | None = None) -> Tensor:
+def linear(
+    x: Tensor, weight: Tensor, scale: Tensor | None = None, exact: Tensor | None = None, is_fork: bool = False
+) -> Tensor:
     """x @ weight^T in x's dtype. x [N, K] fp32 or fp64; weight [O, K] of that dtype, or bf16 or fp16.
 
     With `scale` fp32 [O], of `quantise_rows`, the weight is e4m3 bytes uint8 [O, K]; the outputs of `exact` [P, K], a
     weight without scale, then come after its own.
+    `is_fork` says that the product begins a branch; here it changes nothing.
     Up to `MOST_ROWS` rows, those of a decode step, a row's bits don't depend on the others.
     """
     if 1 < x.shape[0] <= MOST_ROWS:

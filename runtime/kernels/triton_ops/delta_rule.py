@@ -9,6 +9,7 @@ import triton.language as tl
 from torch import Tensor
 
 from runtime.kernels.torch_ops.delta_rule import DeltaNetConstants
+from runtime.kernels.triton_ops.launch_order import await_last_launch, begins_early
 from runtime.kernels.triton_ops.norms import normalised
 from runtime.kernels.triton_ops.rows import (
     MAX_ROWS,
@@ -53,6 +54,7 @@ def delta_net_rows(
         is_sigmoid=constants.is_sigmoid, num_key_heads=constants.num_key_heads, num_value_heads=num_value_heads,
         key_dim=key_dim, value_dim=value_dim, key_block=triton.next_power_of_2(key_dim),
         value_block=value_block, column_block=columns, num_parts=num_parts, num_warps=4 if num_parts > 1 else 8,
+        **begins_early(mixed.device),
     )  # fmt: skip
     return output
 
@@ -64,6 +66,7 @@ def _delta_net_kernel(
     num_key_heads: tl.constexpr, num_value_heads: tl.constexpr, key_dim: tl.constexpr, value_dim: tl.constexpr,
     key_block: tl.constexpr, value_block: tl.constexpr, column_block: tl.constexpr, num_parts: tl.constexpr,
 ):  # fmt: skip
+    await_last_launch()
     row, head = tl.program_id(0), tl.program_id(1)
     columns = tl.program_id(2) * column_block + tl.arange(0, column_block)
     speed = _softplus(tl.load(decay_gate + row * decay_stride + head) + tl.load(dt_bias + head))

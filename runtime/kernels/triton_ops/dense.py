@@ -14,6 +14,7 @@ import triton.language as tl
 from torch import Tensor
 
 from runtime.kernels.torch_ops.linear import Convolved
+from runtime.kernels.triton_ops.launch_order import await_last_launch, begins_early
 from runtime.kernels.triton_ops.narrow_floats import E4M3_INPUT_SCALE, E4M3_SCALE, e4m3_tiny, e4m3_tiny_halves
 from runtime.kernels.triton_ops.rows import (
     MAX_ROWS,
@@ -84,13 +85,15 @@ def linear(
     exact: Tensor | None = None,
     output: Tensor | None = None,
     tiling: DenseTiling | None = None,
+    is_fork: bool = False,
 ) -> Tensor:
     """x @ weight^T, times `scale` [O] by output. x fp32 [N, K], N <= 4; weight bf16, fp32, or e4m3 bytes uint8 [O, K].
 
     `exact` [P, K], bf16 or fp32, gives P outputs after those. Returns fp32 [N, O + P], or `output`, whose rows may be
-    longer. Raises ValueError for shapes and alignments that the kernel does not take. x of e4m3 is below 2**63.
+    longer. `is_fork`: it begins a branch, and so waits for another stream as well. x of e4m3 is below 2**63. Raises
+    ValueError for shapes and alignments that the kernel does not take.
     """
-    return _launch(x, None, weight, scale, exact, output, tiling)
+    return _launch(x, None, weight, scale, exact, output, tiling, is_fork=is_fork)
 
 
 def silu_linear(gate_up: Tensor, is_gated: bool, weight: Tensor, scale: Tensor | None = None) -> Tensor:
@@ -107,7 +110,7 @@ def linear_conv(
 
 def _launch(
     x: Tensor, convolved: Convolved | None, weight: Tensor, scale: Tensor | None, exact: Tensor | None,
-    output: Tensor | None = None, tiling: DenseTiling | None = None, activates: int = 0,
+    output: Tensor | None = None, tiling: DenseTiling | None = None, activates: int = 0, is_fork: bool = False,
 ) -> Tensor:  # fmt: skip
     num_rows, width = x.shape[0], weight.shape[1]
     num_outputs, num_exact = weight.shape[0], 0 if exact is None else exact.shape[0]
@@ -133,6 +136,8 @@ def _launch(
         exact_block_k=1 if exact is None else _exact_step(tiling.block_k, exact),
         num_splits=tiling.num_splits, num_channels=0 if convolved is None else taps.shape[1], num_taps=taps.shape[0],
         activates=activates, max_rows=MAX_ROWS, num_warps=tiling.num_warps, num_stages=tiling.num_stages,
+        # Nobody waits for the end of a shared expert, which is the only one to activate.
+        **({} if is_fork or activates else begins_early(x.device)),
     )  # fmt: skip
     return output
 
@@ -154,6 +159,7 @@ def _linear_kernel(
     scaled_tiles: tl.constexpr = (num_outputs + block_n - 1) // block_n
     lanes = tl.arange(0, block_n)
     outputs = tile * block_n + lanes
+    await_last_launch()
     if num_channels > 0:
         # On their way while the weights are multiplied.
         history, is_held, held = _held(

@@ -12,6 +12,7 @@ import triton.language as tl
 from torch import Tensor
 
 from runtime.kernels.triton_ops.dense import multiply_lines, multiply_rows
+from runtime.kernels.triton_ops.launch_order import await_last_launch, begins_early
 from runtime.kernels.triton_ops.rows import (
     MAX_ROWS,
     check_aligned,
@@ -100,7 +101,7 @@ def _mix(
         *streams, down, gates, gates.stride(0), factors, partial, arrival_counters(residual.device, num_tiles),
         num_rows, eps, injects=output is not None, num_streams=num_streams, width=width, num_outputs=num_outputs,
         block_n=tiling.down_n, block_k=tiling.down_k, splits_per_stream=tiling.splits_per_stream, max_rows=MAX_ROWS,
-        num_warps=tiling.down_warps, num_stages=tiling.down_stages,
+        num_warps=tiling.down_warps, num_stages=tiling.down_stages, **begins_early(residual.device),
     )  # fmt: skip
     mixed = torch.empty(num_rows, width, dtype=torch.float32, device=residual.device)
     own_inject = torch.empty(num_rows, num_outputs - rank, dtype=torch.float32, device=residual.device)
@@ -109,7 +110,7 @@ def _mix(
         num_streams=num_streams, stream_tile=triton.next_power_of_2(num_streams), width=width, rank=rank,
         num_injects=num_outputs - rank, inject_tile=triton.next_power_of_2(max(1, num_outputs - rank)),
         block_n=tiling.mix_n, block_k=tiling.mix_k, max_rows=MAX_ROWS,
-        num_warps=tiling.mix_warps, num_stages=tiling.mix_stages,
+        num_warps=tiling.mix_warps, num_stages=tiling.mix_stages, **begins_early(residual.device),
     )  # fmt: skip
     return mixed, own_inject
 
@@ -148,6 +149,7 @@ def _low_rank_kernel(
     outputs = tile * block_n + lanes
     weight_rows = down + tl.minimum(outputs, num_outputs - 1).to(tl.int64) * (num_streams * width) + stream * width
     is_row = (rows < num_rows)[:, None]
+    await_last_launch()
     if injects:
         weight = tl.load(inject + rows * inject_stride + stream, mask=rows < num_rows, other=0.0)[:, None]
     total = tl.zeros((16, block_n), tl.float32)
@@ -221,8 +223,9 @@ def _mix_kernel(
     if injects:
         added = tl.load(output + rows * output_stride + places[None, :], mask=is_value, other=0.0)
         weight = tl.load(inject + rows * inject_stride + stream[None, :], mask=is_value, other=0.0)
-    factor = tl.load(factors + rows * num_streams + stream[None, :], mask=is_value, other=0.0)
     scales = tl.load(scale + stream * width + places, mask=is_line, other=0.0)[None, :]
+    await_last_launch()
+    factor = tl.load(factors + rows * num_streams + stream[None, :], mask=is_value, other=0.0)
     injects_at = tl.arange(0, inject_tile)[None, :]
     is_inject = (rows < num_rows) & (injects_at < num_injects)
     raw_inject = tl.load(gates + rows * gates_stride + rank + injects_at, mask=is_inject, other=0.0)
