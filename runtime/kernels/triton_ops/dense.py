@@ -32,6 +32,8 @@ from runtime.kernels.triton_ops.workspace import arrival_counters
 
 TILE_LINES = 16
 """Lines of the narrowest tensor-core tile."""
+TILES_AHEAD = 2
+"""Of weights, that a block reads while it waits for the launch before. Changes time, never bits."""
 
 
 @dataclass(frozen=True)
@@ -134,7 +136,8 @@ def _launch(
         num_outputs=num_outputs, num_exact=num_exact, width=width, has_scale=scale is not None,
         block_n=tiling.block_n, block_k=tiling.block_k,
         exact_block_k=1 if exact is None else _exact_step(tiling.block_k, exact),
-        num_splits=tiling.num_splits, num_channels=0 if convolved is None else taps.shape[1], num_taps=taps.shape[0],
+        num_splits=tiling.num_splits, num_ahead=min(TILES_AHEAD, width // tiling.block_k // tiling.num_splits),
+        num_channels=0 if convolved is None else taps.shape[1], num_taps=taps.shape[0],
         activates=activates, max_rows=MAX_ROWS, num_warps=tiling.num_warps, num_stages=tiling.num_stages,
         # Nobody waits for the end of a shared expert, which is the only one to activate.
         **({} if is_fork or activates else begins_early(x.device)),
@@ -152,28 +155,23 @@ def _linear_kernel(
     x, x_stride, weight, scale, exact, output, output_stride, partial, counters, pool, pool_stride, state_rows, taps,
     num_rows, num_outputs: tl.constexpr, num_exact: tl.constexpr, width: tl.constexpr, has_scale: tl.constexpr,
     block_n: tl.constexpr, block_k: tl.constexpr, exact_block_k: tl.constexpr, num_splits: tl.constexpr,
-    num_channels: tl.constexpr, num_taps: tl.constexpr, activates: tl.constexpr, max_rows: tl.constexpr,
+    num_ahead: tl.constexpr, num_channels: tl.constexpr, num_taps: tl.constexpr, activates: tl.constexpr,
+    max_rows: tl.constexpr,
 ):  # fmt: skip
     """Tiles of `weight` come first, then those of `exact`. The first outputs, `num_channels`, are convolved."""
     tile, split = tl.program_id(0), tl.program_id(1)
     scaled_tiles: tl.constexpr = (num_outputs + block_n - 1) // block_n
     lanes = tl.arange(0, block_n)
     outputs = tile * block_n + lanes
-    await_last_launch()
-    if num_channels > 0:
-        # On their way while the weights are multiplied.
-        history, is_held, held = _held(
-            outputs, pool, pool_stride, state_rows, num_rows, num_channels, num_taps, max_rows
-        )
     if num_exact == 0 or tile < scaled_tiles:
         total = _share(
-            x, x_stride, num_rows, weight, outputs, num_outputs, width, split, num_splits, block_n, block_k, max_rows,
-            activates,
+            x, x_stride, num_rows, weight, outputs, num_outputs, width, split, num_splits, block_n, block_k, num_ahead,
+            max_rows, activates,
         )  # fmt: skip
     else:
         total = _share(
             x, x_stride, num_rows, exact, (tile - scaled_tiles) * block_n + lanes, num_exact, width, split, num_splits,
-            block_n, exact_block_k, max_rows, activates,
+            block_n, exact_block_k, num_ahead, max_rows, activates,
         )  # fmt: skip
     if num_splits > 1:
         places = tl.arange(0, max_rows)[:, None] * block_n + lanes[None, :]
@@ -189,6 +187,9 @@ def _linear_kernel(
         total *= tl.load(scale + outputs, mask=outputs < num_outputs, other=1.0)[None, :]
     is_output = outputs < num_outputs
     if num_channels > 0 and tile * block_n < num_channels:
+        history, is_held, held = _held(
+            outputs, pool, pool_stride, state_rows, num_rows, num_channels, num_taps, max_rows
+        )
         total = _convolved(total, outputs, history, is_held, held, taps, num_channels, num_taps)
     if num_exact > 0 and tile >= scaled_tiles:
         # Their places follow those of the weight, which need not fill its last tile.
@@ -238,33 +239,38 @@ def _convolved(
 @triton.jit
 def _share(
     x, x_stride, num_rows, weight, outputs, num_outputs: tl.constexpr, width: tl.constexpr, split,
-    num_splits: tl.constexpr, block_n: tl.constexpr, block_k: tl.constexpr, max_rows: tl.constexpr,
-    activates: tl.constexpr,
+    num_splits: tl.constexpr, block_n: tl.constexpr, block_k: tl.constexpr, num_ahead: tl.constexpr,
+    max_rows: tl.constexpr, activates: tl.constexpr,
 ):  # fmt: skip
-    """fp32 [max_rows, block_n]: what one split's inputs add to `outputs`."""
+    """fp32 [max_rows, block_n]: what one split's inputs, for which it waits, add to `outputs`."""
     steps: tl.constexpr = width // block_k
     begin = split * steps // num_splits * block_k
     end = (split + 1) * steps // num_splits * block_k
     rows = tl.minimum(outputs, num_outputs - 1).to(tl.int64)
     if weight.dtype.element_ty == tl.uint8 and block_k >= 32:
-        words = weight.to(tl.pointer_type(tl.int32)) + rows * (width // 4)
-        return _multiply_words(x, x_stride, num_rows, words, begin, end, block_n, block_k, max_rows, activates, width)
-    weight_rows = weight + rows * width
+        # Words of four.
+        weight_rows = weight.to(tl.pointer_type(tl.int32)) + rows * (width // 4)
+    else:
+        weight_rows = weight + rows * width
+    tiles = load_last_tiles(weight_rows, end, block_k, num_ahead)
+    await_last_launch()
     return multiply_rows(
-        x, x_stride, num_rows, weight_rows, begin, end, block_n, block_k, max_rows, activates, width
+        x, x_stride, num_rows, weight_rows, tiles, begin, end, block_n, block_k, num_ahead, max_rows, activates, width
     )  # fmt: skip
 
 
 @triton.jit
 def _inputs(
-    x, x_stride, num_rows, places, max_rows: tl.constexpr, activates: tl.constexpr, width: tl.constexpr
+    x, x_stride, num_rows, places, max_rows: tl.constexpr, activates: tl.constexpr, width: tl.constexpr,
+    alignment: tl.constexpr = 16,
 ):  # fmt: skip
     """fp32 [max_rows, places] of x; with `activates` 1 through silu, with 2 times what lies `width` later as well, with
-    3 also times the sigmoid of what comes after both."""
+    3 also times the sigmoid of what comes after both. `alignment` 1 leaves them where a thread loads them: what is
+    loaded wide goes through shared memory at once, and the next load waits for that."""
     rows = tl.arange(0, max_rows)[:, None]
     pointers = x + rows * x_stride + places[None, :]
     if activates < 2:
-        values = tl.load(tl.multiple_of(pointers, (1, 16)), mask=rows < num_rows, other=0.0)
+        values = tl.load(tl.multiple_of(pointers, (1, alignment)), mask=rows < num_rows, other=0.0)
         return silu(values) if activates == 1 else values
     gate = tl.load(pointers, mask=rows < num_rows, other=0.0)
     values = silu(gate) * tl.load(pointers + width, mask=rows < num_rows, other=0.0)
@@ -274,45 +280,78 @@ def _inputs(
 
 
 @triton.jit
-def _multiply_words(
-    x, x_stride, num_rows, words, begin, end, block_n: tl.constexpr, block_k: tl.constexpr, max_rows: tl.constexpr,
-    activates: tl.constexpr, width: tl.constexpr,
-):  # fmt: skip
-    """`multiply_rows` for e4m3 weights in int32 words of four; block_k is 32 or more."""
-    total = tl.zeros((16, block_n), tl.float32)
-    for step in range(begin, end, block_k):
-        pointers = words[:, None] + (step // 4 + tl.arange(0, block_k // 4))[None, :]
-        even, odd = e4m3_tiny_halves(tl.load(tl.multiple_of(pointers, (1, 16)), eviction_policy="evict_first"))
-        places = step + tl.arange(0, block_k)
-        values = _inputs(x, x_stride, num_rows, places, max_rows, activates, width) * E4M3_INPUT_SCALE
+def _load_tile(weight_rows, step, block_k: tl.constexpr):
+    """The weights of inputs step ... step + block_k - 1; of int32 words each holds four."""
+    num_packed: tl.constexpr = 4 if weight_rows.dtype.element_ty == tl.int32 else 1
+    places = step // num_packed + tl.arange(0, block_k // num_packed)
+    pointers = tl.multiple_of(weight_rows[:, None] + places[None, :], (1, 16))
+    return tl.load(pointers, eviction_policy="evict_first")
+
+
+@triton.jit
+def load_last_tiles(weight_rows, end, block_k: tl.constexpr, num_ahead: tl.constexpr):
+    """The last tiles before `end`, under way: for before a wait, since weights are there. `multiply_rows` ends with
+    them."""
+    tiles = ()
+    for tile in tl.static_range(num_ahead):
+        tiles += (_load_tile(weight_rows, end - (num_ahead - tile) * block_k, block_k),)  # type: ignore[assignment]
+    return tiles
+
+
+@triton.jit
+def untouched(tile, num_rows):
+    """The same tile; but the compiler does not know, and so leaves it in registers until here. It would wait for every
+    tile right after its load, to bring it to shared memory."""
+    nothing = tl.minimum(num_rows, 0)
+    if tile.dtype == tl.bfloat16:
+        tile = (tile.to(tl.int16, bitcast=True) | nothing.to(tl.int16)).to(tl.bfloat16, bitcast=True)
+    elif tile.dtype == tl.float32:
+        tile = (tile.to(tl.int32, bitcast=True) | nothing).to(tl.float32, bitcast=True)
+    # Bytes are decoded first.
+    return tile
+
+
+@triton.jit
+def _add_step(total, values, weights, block_k: tl.constexpr, max_rows: tl.constexpr):
+    """total [16, block_n] plus the inputs of a step, fp32 [max_rows, block_k], times the weights of its tile."""
+    if weights.dtype == tl.int32:
+        even, odd = e4m3_tiny_halves(weights)
+        values *= E4M3_INPUT_SCALE
         even_values, odd_values = tl.split(tl.reshape(values, (max_rows, block_k // 2, 2)))
         total = multiply_lines(even_values, even, total, block_k // 2, max_rows)
         total = multiply_lines(odd_values, odd, total, block_k // 2, max_rows)
-    return row_sum(tl.reshape(total, (16 // max_rows, max_rows, block_n)), axis=0) * (E4M3_SCALE / E4M3_INPUT_SCALE)
+    elif weights.dtype == tl.uint8:
+        # The weights' bits read as tiny numbers, whose products shall not be subnormal.
+        tiny = e4m3_tiny(weights.to(tl.int8, bitcast=True))
+        total = multiply_lines(values * E4M3_INPUT_SCALE, tiny, total, block_k, max_rows)
+    else:
+        total = multiply_lines(values, weights, total, block_k, max_rows)
+    return total
 
 
 @triton.jit
 def multiply_rows(
-    x, x_stride, num_rows, weight_rows, begin, end,
-    block_n: tl.constexpr, block_k: tl.constexpr, max_rows: tl.constexpr, activates: tl.constexpr,
-    width: tl.constexpr = 0,
+    x, x_stride, num_rows, weight_rows, last_tiles, begin, end,
+    block_n: tl.constexpr, block_k: tl.constexpr, num_ahead: tl.constexpr, max_rows: tl.constexpr,
+    activates: tl.constexpr, width: tl.constexpr = 0,
 ):  # fmt: skip
     """fp32 [max_rows, block_n]: x[:, begin:end], as `_inputs` gives it, times the weights at `weight_rows`.
 
-    Steps of block_k in rising order; begin and end are multiples of it.
+    Steps of block_k in rising order; begin and end are multiples of it. The last ones are `load_last_tiles`.
     """
-    is_e4m3: tl.constexpr = weight_rows.dtype.element_ty == tl.uint8
+    is_e4m3: tl.constexpr = weight_rows.dtype.element_ty == tl.uint8 or weight_rows.dtype.element_ty == tl.int32
     total = tl.zeros((16, block_n), tl.float32)
-    for step in range(begin, end, block_k):
+    last_values = ()
+    for tile in tl.static_range(num_ahead):
+        places = end - (num_ahead - tile) * block_k + tl.arange(0, block_k)
+        last_values += (_inputs(x, x_stride, num_rows, places, max_rows, activates, width, 1),)  # type: ignore[assignment]
+    for step in range(begin, end - num_ahead * block_k, block_k):
+        weights = _load_tile(weight_rows, step, block_k)
         places = step + tl.arange(0, block_k)
-        pointers = weight_rows[:, None] + places[None, :]
-        weights = tl.load(tl.multiple_of(pointers, (1, 16)), eviction_policy="evict_first")
         values = _inputs(x, x_stride, num_rows, places, max_rows, activates, width)
-        if is_e4m3:
-            # The weights' bits read as tiny numbers, whose products shall not be subnormal.
-            values *= E4M3_INPUT_SCALE
-            weights = e4m3_tiny(weights.to(tl.int8, bitcast=True))
-        total = multiply_lines(values, weights, total, block_k, max_rows)
+        total = _add_step(total, values, weights, block_k, max_rows)
+    for tile in tl.static_range(num_ahead):
+        total = _add_step(total, last_values[tile], untouched(last_tiles[tile], num_rows), block_k, max_rows)
     sums = row_sum(tl.reshape(total, (16 // max_rows, max_rows, block_n)), axis=0)
     return sums * (E4M3_SCALE / E4M3_INPUT_SCALE) if is_e4m3 else sums
 

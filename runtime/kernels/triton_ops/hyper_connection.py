@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from runtime.kernels.triton_ops.dense import multiply_lines, multiply_rows
+from runtime.kernels.triton_ops.dense import load_last_tiles, multiply_lines, multiply_rows, untouched
 from runtime.kernels.triton_ops.launch_order import await_last_launch, begins_early
 from runtime.kernels.triton_ops.rows import (
     MAX_ROWS,
@@ -23,6 +23,10 @@ from runtime.kernels.triton_ops.rows import (
     sigmoid,
 )
 from runtime.kernels.triton_ops.workspace import arrival_counters
+
+TILES_AHEAD = 6
+"""Of weights, at most, that a block reads while it waits for the launch before: all it has where widths are as usual.
+Changes time, never bits."""
 
 
 @dataclass(frozen=True)
@@ -45,9 +49,11 @@ class MixTiling:
         """`width` of one stream. Raises ValueError for a rank that is not a multiple of 16."""
         if rank % 16:
             raise ValueError(f"streams are mixed through a multiple of 16 dims, not {rank}")
-        down_k, splits = max(16, min(64 if dtype == torch.float32 else 128, width & -width)), 1
-        while splits < 4 and width // down_k >= 4 * splits:
-            splits *= 2
+        # One step to a block, where they are wide enough: its weights are all on their way at once.
+        down_k = max(16, min(64 if dtype == torch.float32 else 512, width & -width))
+        splits = num_steps = triton.cdiv(width, down_k)
+        if num_steps > 8:
+            splits = 4
         return cls(32, down_k, splits, 16, min(64, rank & -rank))
 
 
@@ -100,7 +106,8 @@ def _mix(
     _low_rank_kernel[(num_tiles, num_splits)](
         *streams, down, gates, gates.stride(0), factors, partial, arrival_counters(residual.device, num_tiles),
         num_rows, eps, injects=output is not None, num_streams=num_streams, width=width, num_outputs=num_outputs,
-        block_n=tiling.down_n, block_k=tiling.down_k, splits_per_stream=tiling.splits_per_stream, max_rows=MAX_ROWS,
+        block_n=tiling.down_n, block_k=tiling.down_k, splits_per_stream=tiling.splits_per_stream,
+        most_ahead=TILES_AHEAD, max_rows=MAX_ROWS,
         num_warps=tiling.down_warps, num_stages=tiling.down_stages, **begins_early(residual.device),
     )  # fmt: skip
     mixed = torch.empty(num_rows, width, dtype=torch.float32, device=residual.device)
@@ -109,7 +116,7 @@ def _mix(
         *streams, gates, gates.stride(0), factors, up, mixed, own_inject, num_rows, injects=output is not None,
         num_streams=num_streams, stream_tile=triton.next_power_of_2(num_streams), width=width, rank=rank,
         num_injects=num_outputs - rank, inject_tile=triton.next_power_of_2(max(1, num_outputs - rank)),
-        block_n=tiling.mix_n, block_k=tiling.mix_k, max_rows=MAX_ROWS,
+        block_n=tiling.mix_n, block_k=tiling.mix_k, most_ahead=TILES_AHEAD, max_rows=MAX_ROWS,
         num_warps=tiling.mix_warps, num_stages=tiling.mix_stages, **begins_early(residual.device),
     )  # fmt: skip
     return mixed, own_inject
@@ -128,12 +135,42 @@ def _inject_kernel(
     tl.store(target, tl.fma(added, weight, tl.load(target, mask=is_real, other=0.0)), mask=is_real)
 
 
+@triton.jit
+def _true_places(places, width: tl.constexpr, block_k: tl.constexpr):
+    """Which exist, [1, block_k]: always true, and known to be, where steps divide the width."""
+    return (places < width)[None, :] if width % block_k else tl.full((1, block_k), True, tl.int1)
+
+
+@triton.jit
+def _down_tile(weight_rows, places, is_place, alignment: tl.constexpr):
+    """Weights [block_n, block_k] of a step."""
+    pointers = tl.multiple_of(weight_rows[:, None] + places[None, :], (1, alignment))
+    return tl.load(pointers, mask=is_place, other=0.0, eviction_policy="evict_first")
+
+
+@triton.jit
+def _injected(
+    residual, residual_stride, output, output_stride, weight, places, num_rows, injects: tl.constexpr,
+    width: tl.constexpr, block_k: tl.constexpr, max_rows: tl.constexpr, alignment: tl.constexpr,
+):  # fmt: skip
+    """fp32 [max_rows, block_k] of one stream; with `injects` plus `weight` [max_rows, 1] times the output."""
+    rows = tl.arange(0, max_rows)[:, None]
+    is_value = (rows < num_rows) & _true_places(places, width, block_k)
+    pointers = tl.multiple_of(residual + rows * residual_stride + places[None, :], (1, alignment))
+    values = tl.load(pointers, mask=is_value, other=0.0)
+    if injects:
+        pointers = tl.multiple_of(output + rows * output_stride + places[None, :], (1, alignment))
+        added = tl.load(pointers, mask=is_value, other=0.0).to(tl.float32)
+        values = tl.fma(added, tl.broadcast_to(weight, (max_rows, block_k)), values)
+    return values
+
+
 @row_kernel
 def _low_rank_kernel(
     residual, residual_stride, output, output_stride, inject, inject_stride, scale, down, gates, gates_stride, factors,
     partial, counters, num_rows, eps, injects: tl.constexpr, num_streams: tl.constexpr, width: tl.constexpr,
     num_outputs: tl.constexpr, block_n: tl.constexpr, block_k: tl.constexpr, splits_per_stream: tl.constexpr,
-    max_rows: tl.constexpr,
+    most_ahead: tl.constexpr, max_rows: tl.constexpr,
 ):  # fmt: skip
     """gates [N, >= outputs] and each stream's norm, factors [rows, streams]. A block has a part of one stream.
 
@@ -148,27 +185,45 @@ def _low_rank_kernel(
     rows, lanes = tl.arange(0, max_rows), tl.arange(0, block_n)
     outputs = tile * block_n + lanes
     weight_rows = down + tl.minimum(outputs, num_outputs - 1).to(tl.int64) * (num_streams * width) + stream * width
-    is_row = (rows < num_rows)[:, None]
+    begin, end = share * steps // splits_per_stream, (share + 1) * steps // splits_per_stream
+    num_ahead: tl.constexpr = min(most_ahead, steps // splits_per_stream)
+    tiles, scales = (), ()
+    for early in tl.static_range(num_ahead):
+        places = (end - num_ahead + early) * block_k + tl.arange(0, block_k)
+        is_place = _true_places(places, width, block_k)
+        tiles += (_down_tile(weight_rows, places, is_place, alignment),)  # type: ignore[assignment]
+        scales += (tl.load(scale + stream * width + places[None, :], mask=is_place, other=0.0),)  # type: ignore[assignment]
     await_last_launch()
+    weight = tl.zeros((max_rows, 1), tl.float32)
     if injects:
         weight = tl.load(inject + rows * inject_stride + stream, mask=rows < num_rows, other=0.0)[:, None]
+    last_values = ()
+    for early in tl.static_range(num_ahead):
+        places = (end - num_ahead + early) * block_k + tl.arange(0, block_k)
+        values = _injected(
+            residual + stream * width, residual_stride, output, output_stride, weight, places, num_rows, injects,
+            width, block_k, max_rows, 1,
+        )  # fmt: skip
+        last_values += (values,)  # type: ignore[assignment]
     total = tl.zeros((16, block_n), tl.float32)
     squares = tl.zeros((max_rows, block_k), tl.float32)
-    for step in range(share * steps // splits_per_stream, (share + 1) * steps // splits_per_stream):
-        places = step * block_k + tl.arange(0, block_k)
-        # Always true, and known to be, where steps divide the width.
-        is_place = (places < width)[None, :] if width % block_k else tl.full((1, block_k), True, tl.int1)
-        pointers = tl.multiple_of(weight_rows[:, None] + places[None, :], (1, alignment))
-        weights = tl.load(pointers, mask=is_place, other=0.0, eviction_policy="evict_first")
-        pointers = residual + rows[:, None] * residual_stride + stream * width + places[None, :]
-        values = tl.load(tl.multiple_of(pointers, (1, alignment)), mask=is_row & is_place, other=0.0)
-        if injects:
-            pointers = tl.multiple_of(output + rows[:, None] * output_stride + places[None, :], (1, alignment))
-            added = tl.load(pointers, mask=is_row & is_place, other=0.0).to(tl.float32)
-            values = tl.fma(added, tl.broadcast_to(weight, (max_rows, block_k)), values)
+    # Known to be nothing where all tiles are there already.
+    if num_ahead * splits_per_stream < steps:
+        for step in range(begin, end - num_ahead):
+            places = step * block_k + tl.arange(0, block_k)
+            is_place = _true_places(places, width, block_k)
+            weights = _down_tile(weight_rows, places, is_place, alignment)
+            values = _injected(
+                residual + stream * width, residual_stride, output, output_stride, weight, places, num_rows, injects,
+                width, block_k, max_rows, alignment,
+            )  # fmt: skip
+            squares = tl.fma(values, values, squares)
+            values *= tl.load(scale + stream * width + places[None, :], mask=is_place, other=0.0)
+            total = multiply_lines(values, weights, total, block_k, max_rows)
+    for early in tl.static_range(num_ahead):
+        values, weights = last_values[early], untouched(tiles[early], num_rows)
         squares = tl.fma(values, values, squares)
-        values *= tl.load(scale + stream * width + places[None, :], mask=is_place, other=0.0)
-        total = multiply_lines(values, weights, total, block_k, max_rows)
+        total = multiply_lines(values * scales[early], weights, total, block_k, max_rows)
     num_splits: tl.constexpr = num_streams * splits_per_stream
     products = row_sum(tl.reshape(total, (16 // max_rows, max_rows, block_n)), 0)
     line: tl.constexpr = block_n + 1
@@ -198,7 +253,7 @@ def _low_rank_kernel(
         if tile == 0:
             tl.store(factors + rows * num_streams + source, factor)
     places = gates + rows[:, None] * gates_stride + outputs[None, :]
-    tl.store(places, gate, mask=is_row & (outputs < num_outputs)[None, :])
+    tl.store(places, gate, mask=(rows < num_rows)[:, None] & (outputs < num_outputs)[None, :])
 
 
 @row_kernel
@@ -206,7 +261,7 @@ def _mix_kernel(
     residual, residual_stride, output, output_stride, inject, inject_stride, scale, gates, gates_stride, factors, up,
     mixed, own_inject, num_rows, injects: tl.constexpr, num_streams: tl.constexpr, stream_tile: tl.constexpr,
     width: tl.constexpr, rank: tl.constexpr, num_injects: tl.constexpr, inject_tile: tl.constexpr,
-    block_n: tl.constexpr, block_k: tl.constexpr, max_rows: tl.constexpr,
+    block_n: tl.constexpr, block_k: tl.constexpr, most_ahead: tl.constexpr, max_rows: tl.constexpr,
 ):  # fmt: skip
     """gates [N, >= rank + injects]: the low-rank activations, then the raw inject gates.
 
@@ -224,15 +279,19 @@ def _mix_kernel(
         added = tl.load(output + rows * output_stride + places[None, :], mask=is_value, other=0.0)
         weight = tl.load(inject + rows * inject_stride + stream[None, :], mask=is_value, other=0.0)
     scales = tl.load(scale + stream * width + places, mask=is_line, other=0.0)[None, :]
+    up_rows = up + tl.where(is_line, stream * width + places, 0) * rank
+    num_ahead: tl.constexpr = min(most_ahead, rank // block_k)
+    tiles = load_last_tiles(up_rows, rank, block_k, num_ahead)
     await_last_launch()
     factor = tl.load(factors + rows * num_streams + stream[None, :], mask=is_value, other=0.0)
     injects_at = tl.arange(0, inject_tile)[None, :]
     is_inject = (rows < num_rows) & (injects_at < num_injects)
     raw_inject = tl.load(gates + rows * gates_stride + rank + injects_at, mask=is_inject, other=0.0)
-    up_rows = up + tl.where(is_line, stream * width + places, 0) * rank
-    weights = sigmoid(
-        multiply_rows(gates, gates_stride, num_rows, up_rows, 0, rank, stream_tile * block_n, block_k, max_rows, True)
-    )
+    products = multiply_rows(
+        gates, gates_stride, num_rows, up_rows, tiles, 0, rank, stream_tile * block_n, block_k, num_ahead, max_rows,
+        activates=True,
+    )  # fmt: skip
+    weights = sigmoid(products)
     if injects:
         values = tl.fma(added.to(tl.float32), weight, values)
         tl.store(targets, values, mask=is_value)
