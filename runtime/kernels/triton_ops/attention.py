@@ -10,6 +10,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from runtime.kernels.triton_ops.launch_order import await_last_launch, begins_early
 from runtime.kernels.triton_ops.rows import check_aligned, dot_wide, row_kernel, row_sum, sigmoid
 from runtime.spec import PAGE_TOKENS
 
@@ -51,13 +52,13 @@ def attend_rows(
         scale * 1.4426950408889634, budget=budget, block_tokens=max(1, block_tokens), page_tokens=PAGE_TOKENS,
         num_kv_heads=num_kv_heads, group=group, lines=max(16, triton.next_power_of_2(group)), head_dim=head_dim,
         dim_tile=dim_tile, tile=token_tile, most_splits=_MOST_SPLITS, num_warps=2 * keys.element_size(),
-        num_stages=2 if keys.element_size() == 2 else 1,
+        num_stages=2 if keys.element_size() == 2 else 1, **begins_early(q.device),
     )  # fmt: skip
     _attend_sum_kernel[(num_rows, num_heads)](
         partial, stats, positions, gate, 0 if gate is None else gate.stride(0), output, budget=budget,
         block_tokens=max(1, block_tokens), has_gate=gate is not None, num_heads=num_heads,
         head_dim=head_dim, dim_tile=dim_tile, tile=token_tile, most_splits=_MOST_SPLITS, chunk=_SPLIT_CHUNK,
-        num_warps=8,
+        num_warps=8, **begins_early(q.device),
     )  # fmt: skip
     return output
 
@@ -107,6 +108,7 @@ def _attend_split_kernel(
     most_splits: tl.constexpr,
 ):  # fmt: skip
     """Unnormalised outputs [R, Hq, splits, D], and [R, Hq, splits, 2]: largest score (log2) and sum of weights."""
+    await_last_launch()
     row, kv_head, split = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     position = tl.load(positions + row)
     num_seen, in_blocks = _seen(position, budget, block_tokens)
@@ -156,6 +158,7 @@ def _attend_sum_kernel(
     has_gate: tl.constexpr, num_heads: tl.constexpr, head_dim: tl.constexpr, dim_tile: tl.constexpr, tile: tl.constexpr,
     most_splits: tl.constexpr, chunk: tl.constexpr,
 ):  # fmt: skip
+    await_last_launch()
     row, head = tl.program_id(0), tl.program_id(1)
     num_seen, _ = _seen(tl.load(positions + row), budget, block_tokens)
     split_tokens = _split_steps(num_seen, tile, most_splits) * tile

@@ -20,6 +20,7 @@ from torch import Tensor
 from runtime.kernels.torch_ops.slots import SlotState
 from runtime.kernels.triton_ops.arrivals import COUNTER_STRIDE, FAR_STRIDE, announce, await_parts, await_parts_once
 from runtime.kernels.triton_ops.copying import check_copy, copy_piece, record_pair
+from runtime.kernels.triton_ops.launch_order import await_last_launch, begins_early
 from runtime.kernels.triton_ops.nvfp4_rows import LOWERED, fill_warps, load_first_tiles, sum_tiles, tile_groups
 from runtime.kernels.triton_ops.rows import check_aligned, check_contiguous, silu
 from runtime.kernels.triton_ops.wide_rows import STORED_TYPES, sum_wide_rows
@@ -240,6 +241,7 @@ def _experts_kernel(
     CUT: tl.constexpr,
 ):
     """Blocks in their order: the copiers; (route, block of units); (route, block of outputs)."""
+    await_last_launch()
     IS_BY_ARRIVAL: tl.constexpr = CUT.num_copiers > 0
     number = tl.program_id(0) - CUT.num_copiers
     num_ups = num_routes * CUT.up_blocks
@@ -367,5 +369,7 @@ def _launch(
         cut,
         num_warps=tuning.num_warps,
         maxnreg=tuning.most_registers,
+        # A prompt's experts wait for copies on another stream.
+        **({} if state is None else begins_early(device)),
     )
     return out

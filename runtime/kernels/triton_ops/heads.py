@@ -6,6 +6,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from runtime.kernels.triton_ops.launch_order import await_last_launch, begins_early
 from runtime.kernels.triton_ops.rows import row_kernel, row_sum
 from runtime.spec import PAGE_TOKENS
 
@@ -51,6 +52,7 @@ def _launch(
         placed, placed.stride(0), placed.stride(1), keys, values, page_table, page_table.stride(0), positions,
         num_heads=num_heads, num_kv_heads=num_kv_heads, head_dim=head_dim, half=cos.shape[-1],
         page_tokens=PAGE_TOKENS, block=triton.next_power_of_2(head_dim), num_warps=1,
+        **begins_early(x.device),
     )  # fmt: skip
 
 
@@ -61,6 +63,7 @@ def _heads_kernel(
     head_dim: tl.constexpr, half: tl.constexpr, page_tokens: tl.constexpr, block: tl.constexpr,
 ):  # fmt: skip
     """A head to a block: queries, then keys, then values."""
+    await_last_launch()
     row, head = tl.program_id(0), tl.program_id(1)
     dims = tl.arange(0, block)
     is_real = dims < head_dim

@@ -9,6 +9,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from runtime.kernels.triton_ops.launch_order import await_last_launch, begins_early
 from runtime.kernels.triton_ops.rows import (
     check_aligned,
     dot,
@@ -40,6 +41,7 @@ def write_index_rows(
         raw, raw.stride(0), pending, state_rows, index_keys, page_table, page_table.stride(0), positions,
         scale, eps, cos, sin, num_slots=index_keys.shape[1], page_tokens=PAGE_TOKENS, block_tokens=block_tokens,
         width=width, half=cos.shape[-1], block=triton.next_power_of_2(width), num_warps=1,
+        **begins_early(raw.device),
     )  # fmt: skip
 
 
@@ -61,6 +63,7 @@ def select_rows(
         num_heads=num_heads, head_tile=max(4, triton.next_power_of_2(num_heads)), head_dim=head_dim,
         dim_tile=max(16, triton.next_power_of_2(head_dim)), num_slots=index_keys.shape[1], page_tokens=PAGE_TOKENS,
         block_tokens=block_tokens, group=_GROUP_BLOCKS, block=_SCORE_BLOCKS, num_warps=2 * index_keys.element_size(),
+        **begins_early(index_q.device),
     )  # fmt: skip
     selected = torch.empty(num_rows, budget, dtype=torch.int64, device=index_q.device)
     candidates = torch.empty(num_rows, budget, dtype=torch.int32, device=index_q.device)
@@ -71,6 +74,7 @@ def select_rows(
         scores, maxima, candidates, positions, selected, num_groups, budget, block_tokens=block_tokens,
         group=_GROUP_BLOCKS, group_tile=group_tile, candidate_tile=candidate_tile, budget_tile=budget_tile,
         num_warps=_SELECT_WARPS if max(group_tile, candidate_tile * _GROUP_BLOCKS) >= 4096 else 4,
+        **begins_early(index_q.device),
     )  # fmt: skip
     return selected
 
@@ -81,6 +85,7 @@ def _write_index_kernel(
     num_slots: tl.constexpr, page_tokens: tl.constexpr, block_tokens: tl.constexpr, width: tl.constexpr,
     half: tl.constexpr, block: tl.constexpr,
 ):  # fmt: skip
+    await_last_launch()
     row = tl.program_id(0)
     dims = tl.arange(0, block)
     is_real = dims < width
@@ -117,6 +122,7 @@ def _score_kernel(
     block: tl.constexpr,
 ):  # fmt: skip
     """scores [R, groups * group], -1 for blocks that are not complete, and each group's best, maxima [R, groups]."""
+    await_last_launch()
     row, tile = tl.program_id(0), tl.program_id(1)
     num_complete = (tl.load(positions + row) + 1) // block_tokens
     if num_complete <= budget or tile * block >= num_complete:
@@ -154,6 +160,7 @@ def _select_kernel(
     scores, maxima, candidates, positions, selected, num_groups, budget, block_tokens: tl.constexpr,
     group: tl.constexpr, group_tile: tl.constexpr, candidate_tile: tl.constexpr, budget_tile: tl.constexpr,
 ):  # fmt: skip
+    await_last_launch()
     row = tl.program_id(0)
     num_complete = ((tl.load(positions + row) + 1) // block_tokens).to(tl.int32)
     chosen = selected + row * budget

@@ -6,6 +6,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from runtime.kernels.triton_ops.launch_order import await_last_launch, begins_early
 from runtime.kernels.triton_ops.rows import check_contiguous, ordered_bits, value_of_ordered_bits
 
 _BELOW_ALL = -(2**31)
@@ -57,6 +58,7 @@ def _route_kernel(
     RENORMALISES: tl.constexpr,
     BELOW_ALL: tl.constexpr,
 ):
+    await_last_launch()
     row = tl.program_id(0)
     experts = tl.arange(0, EXPERT_TILE)
     is_expert = experts < NUM_EXPERTS
@@ -93,6 +95,7 @@ def route(logits: Tensor, num_routed: int, renormalises: bool) -> tuple[Tensor, 
         renormalises,
         _BELOW_ALL,
         num_warps=1,
+        **begins_early(logits.device),
     )
     return ids, weights
 
@@ -108,7 +111,8 @@ def _combine_kernel(
     HAS_SHARED: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """Program (block of outputs, row)."""
+    """Program (block of outputs, row). Launched late, as it waits for two streams; what follows may begin early."""
+    await_last_launch()
     row = tl.program_id(1)
     places = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     mask = places < HIDDEN

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from runtime.kernels.torch_ops.slots import SlotState, begin_step
 from runtime.kernels.triton_ops.arrivals import FAR_STRIDE
+from runtime.kernels.triton_ops.launch_order import await_last_launch, begins_early
 from runtime.kernels.triton_ops.rows import check_contiguous
 from runtime.rule_numbers import (
     BETA,
@@ -213,6 +214,7 @@ def _ensure_kernel(
     CHUNK_TILE: tl.constexpr,
 ):
     NUM_ROUTES: tl.constexpr = NUM_ROWS * NUM_CHOICES
+    await_last_launch()
     layer_slots_ptr = slot_of_ptr + layer * NUM_EXPERTS
     stamp = tl.load(clock_ptr) + 1
     tok = tl.load(tok_ptr)
@@ -418,6 +420,7 @@ def ensure(
         triton.next_power_of_2(num_chunks),
         num_warps=num_warps,
         maxnreg=min(_MOST_REGISTERS, _REGISTERS_PER_LANE // num_warps),
+        **begins_early(slots.device),
     )
     return slots, arrivals
 
