@@ -22,6 +22,7 @@ TARGETS = (86, 89, 120)
 """RTX 30, 40 and 50."""
 SHARED_LIMIT_BYTES = 99 << 10
 """What one block may have on every target."""
+_WAIT = "griddepcontrol.wait"
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,12 @@ class CompiledLaunch:
     """Per thread."""
     stack_bytes: int
     """Per thread, in slow local memory: what did not fit into registers."""
+    begins_early: bool
+    """It is launched while the one before it runs."""
+    awaits: bool
+    """It waits for that one."""
+    writes_before: bool
+    """And writes before it does."""
 
 
 def compile_launches(module: str, targets: tuple[int, ...] = TARGETS) -> list[CompiledLaunch]:
@@ -55,6 +62,8 @@ def _compile_here(module: str, targets: list[int]) -> None:
     # Here and not above: the parent process has Triton in its interpreting mode.
     from triton.runtime.jit import JITFunction
 
+    from runtime.kernels.triton_ops import launch_order
+
     launches = vars(importlib.import_module(module))
     compiled: list[object] = []
     launch = JITFunction.run
@@ -67,6 +76,7 @@ def _compile_here(module: str, targets: list[int]) -> None:
     JITFunction.run = compile_only
     for target in targets:
         _pretend_gpu(target)
+        launch_order.has_launch_order = lambda device, target=target: target >= 90
         for case in (name for name in launches if name.startswith("launch_")):
             compiled.clear()
             launches[case]()
@@ -111,6 +121,9 @@ def _describe(case: str, target: int, kernel: object) -> CompiledLaunch:
         max(kernel.metadata.shared, int(numbers["SHARED"])),
         int(numbers["REG"]),
         int(numbers["STACK"]),
+        kernel.metadata.launch_pdl,
+        _WAIT in kernel.asm["ptx"],
+        bool(re.search(r"\b(st\.global|atom\.|red\.)", kernel.asm["ptx"].partition(_WAIT)[0])),
     )
 
 

@@ -25,8 +25,7 @@ from runtime.kernels.triton_ops.rows import (
 from runtime.kernels.triton_ops.workspace import arrival_counters
 
 TILES_AHEAD = 6
-"""Of weights, at most, that a block reads while it waits for the launch before: all it has where widths are as usual.
-Changes time, never bits."""
+"""Of weights, at most, that a block reads while it waits for the launch before: all it has, at usual widths."""
 
 
 @dataclass(frozen=True)

@@ -23,13 +23,14 @@ LAUNCHES_EARLY = True
 
 
 @lru_cache(maxsize=8)
-def _has_launch_order(device: torch.device) -> bool:
+def has_launch_order(device: torch.device) -> bool:
+    """Whether the card knows of it."""
     return device.type == "cuda" and torch.cuda.get_device_capability(device) >= _LEAST_CAPABILITY
 
 
 def begins_early(device: torch.device) -> dict[str, bool]:
     """Launch options of a kernel that calls `await_last_launch`, on its way to this device."""
-    return {"launch_pdl": LAUNCHES_EARLY and _has_launch_order(device)}
+    return {"launch_pdl": LAUNCHES_EARLY and has_launch_order(device)}
 
 
 @triton.jit

@@ -19,3 +19,8 @@ def test_launches_compile_for_every_target(launch_file: str) -> None:
     for launch in launches:
         assert launch.shared_bytes <= SHARED_LIMIT_BYTES, launch
         assert launch.stack_bytes == 0, launch
+        if launch.begins_early:
+            # What it reads before is a matter of its code.
+            assert launch.awaits, launch
+            assert not launch.writes_before, launch
+        assert not (launch.awaits and launch.target < 90), launch

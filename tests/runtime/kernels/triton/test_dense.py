@@ -63,6 +63,18 @@ def test_a_rows_bits_are_its_own(num_outputs: int, width: int, dtype: torch.dtyp
     assert_rows_stand_alone(lambda rows: dense.linear(x[rows], weight, scale), 4)
 
 
+@pytest.mark.parametrize("dtype", WEIGHT_TYPES)
+def test_weights_read_ahead_change_no_bit(
+    dtype: torch.dtype, device: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x = torch.randn(4, 640, device=device)
+    weight, scale = make_weight(20, 640, dtype, device)
+    expected = dense.linear(x, weight, scale)
+    for num_ahead in (0, 1, 9):
+        monkeypatch.setattr(dense, "TILES_AHEAD", num_ahead)
+        assert torch.equal(dense.linear(x, weight, scale), expected)
+
+
 def test_every_e4m3_byte_is_read_exactly(device: torch.device) -> None:
     numbers = torch.arange(256, dtype=torch.uint8, device=device)
     numbers = numbers[(numbers & 0x7F) != 0x7F]

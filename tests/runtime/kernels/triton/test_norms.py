@@ -74,6 +74,8 @@ def make_hyper_connection(
         (2, 40, 48, False, torch.float32),
         (3, 16, 32, True, torch.float32),
         (4, 16, 80, False, torch.bfloat16),
+        (2, 272, 112, True, torch.bfloat16),
+        (1, 1024, 16, True, torch.bfloat16),
     ],
 )
 def test_mix_streams(
@@ -87,6 +89,17 @@ def test_mix_streams(
     assert_rows_stand_alone(
         lambda rows: hyper_connection.mix_streams(residual[rows], scale, down, up, num_streams, EPS), 4
     )
+
+
+@pytest.mark.parametrize("num_ahead", [0, 2])
+def test_weights_may_be_read_ahead(num_ahead: int, device: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
+    inputs = make_hyper_connection(2, 272, 112, torch.bfloat16, True, device)
+    expected = hyper_connection.mix_streams(*inputs, 2, EPS)
+    monkeypatch.setattr(hyper_connection, "TILES_AHEAD", num_ahead)
+    results = hyper_connection.mix_streams(*inputs, 2, EPS)
+    # On a GPU the sum of squares may go another way.
+    for result, wanted in zip(results, expected, strict=True):
+        torch.testing.assert_close(result, wanted, rtol=2e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize(("num_streams", "width"), [(4, 48), (3, 1040)])
