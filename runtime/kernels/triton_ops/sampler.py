@@ -16,6 +16,7 @@ import triton.language as tl
 from torch import Tensor
 
 from runtime.kernels.torch_ops import sampler as twin
+from runtime.kernels.triton_ops.launch_order import await_last_launch, begins_early
 from runtime.kernels.triton_ops.rows import is_last_arrival, row_kernel
 from runtime.kernels.triton_ops.workspace import arrival_counters
 
@@ -61,31 +62,31 @@ def sample_rows(
     ids = torch.empty(num_rows, dtype=torch.int64, device=device)
     logprobs = torch.empty(num_rows, dtype=torch.float32, device=device)
     grid = (num_rows, num_chunks)
-    sizes = {"chunk": _CHUNK, "num_thresholds": _THRESHOLDS}
+    sizes, order = {"chunk": _CHUNK, "num_thresholds": _THRESHOLDS}, begins_early(device)
     _scan_kernel[grid](
         logits, logits.stride(0), choices, seen, seen_rows, penalised, facts, peak_ids, sums, num_listed, num_chunks,
-        vocab_size, **sizes, num_warps=4, enable_fp_fusion=False,
+        vocab_size, **sizes, num_warps=4, enable_fp_fusion=False, **order,
     )  # fmt: skip
     _weigh_kernel[grid](
         penalised, facts, choices, keys, weights, sums, num_chunks, vocab_size, **sizes, tile=_TILE,
-        chunk_tile=chunk_tile, num_warps=4,
+        chunk_tile=chunk_tile, num_warps=4, **order,
     )  # fmt: skip
     _narrow_kernel[grid](
         facts, choices, keys, weights, sums, num_chunks, vocab_size, **sizes, tile=_TILE, chunk_tile=chunk_tile,
-        num_warps=4,
+        num_warps=4, **order,
     )  # fmt: skip
     _gather_kernel[grid](
         facts, choices, keys, weights, sums, num_listed, listed_keys, listed_weights, num_chunks, vocab_size, **sizes,
-        most_listed=_LISTED, chunk_tile=chunk_tile, num_warps=4,
+        most_listed=_LISTED, chunk_tile=chunk_tile, num_warps=4, **order,
     )  # fmt: skip
     _cut_kernel[(num_rows,)](
         facts, choices, keys, weights, sums, num_listed, listed_keys, listed_weights, cuts, num_chunks, vocab_size,
-        **sizes, most_listed=_LISTED, row_tile=_ROW_TILE, chunk_tile=chunk_tile, num_warps=8,
+        **sizes, most_listed=_LISTED, row_tile=_ROW_TILE, chunk_tile=chunk_tile, num_warps=8, **order,
     )  # fmt: skip
     _draw_kernel[grid](
         logits, logits.stride(0), choices, seen, seen_rows, uniforms, keys, weights, facts, peak_ids, cuts, masses, ids,
         logprobs, arrival_counters(device, num_rows), num_chunks, vocab_size, chunk=_CHUNK, chunk_tile=chunk_tile,
-        num_warps=4,
+        num_warps=4, **order,
     )  # fmt: skip
     return ids, logprobs
 
@@ -187,6 +188,7 @@ def _scan_kernel(
     logits, logits_stride, choices, seen, seen_rows, penalised, facts, peak_ids, sums, num_listed, num_chunks,
     vocab_size, chunk: tl.constexpr, num_thresholds: tl.constexpr,
 ):  # fmt: skip
+    await_last_launch()
     row, part = tl.program_id(0), tl.program_id(1)
     choices += row * _NUM_CHOICES
     facts += row * 4 * num_chunks + part
@@ -218,6 +220,7 @@ def _weigh_kernel(
     penalised, facts, choices, keys, weights, sums, num_chunks, vocab_size,
     chunk: tl.constexpr, num_thresholds: tl.constexpr, tile: tl.constexpr, chunk_tile: tl.constexpr,
 ):  # fmt: skip
+    await_last_launch()
     row, part = tl.program_id(0), tl.program_id(1)
     choices += row * _NUM_CHOICES
     keys_per_unit = tl.load(choices)
@@ -247,6 +250,7 @@ def _narrow_kernel(
     facts, choices, keys, weights, sums, num_chunks, vocab_size,
     chunk: tl.constexpr, num_thresholds: tl.constexpr, tile: tl.constexpr, chunk_tile: tl.constexpr,
 ):  # fmt: skip
+    await_last_launch()
     row, part = tl.program_id(0), tl.program_id(1)
     choices += row * _NUM_CHOICES
     if _has_cut(choices, vocab_size):
@@ -284,6 +288,7 @@ def _gather_kernel(
     facts, choices, keys, weights, sums, num_listed, listed_keys, listed_weights, num_chunks, vocab_size,
     chunk: tl.constexpr, num_thresholds: tl.constexpr, most_listed: tl.constexpr, chunk_tile: tl.constexpr,
 ):  # fmt: skip
+    await_last_launch()
     row, part = tl.program_id(0), tl.program_id(1)
     choices += row * _NUM_CHOICES
     if _has_cut(choices, vocab_size):
@@ -388,6 +393,7 @@ def _cut_kernel(
     chunk: tl.constexpr, num_thresholds: tl.constexpr, most_listed: tl.constexpr, row_tile: tl.constexpr,
     chunk_tile: tl.constexpr,
 ):  # fmt: skip
+    await_last_launch()
     row = tl.program_id(0)
     choices += row * _NUM_CHOICES
     cut = tl.load(choices + 3).to(tl.int32)
@@ -416,6 +422,7 @@ def _draw_kernel(
     logits, logits_stride, choices, seen, seen_rows, uniforms, keys, weights, facts, peak_ids, cuts, masses, ids,
     logprobs, counters, num_chunks, vocab_size, chunk: tl.constexpr, chunk_tile: tl.constexpr,
 ):  # fmt: skip
+    await_last_launch()
     row, part = tl.program_id(0), tl.program_id(1)
     chunks, stats = tl.arange(0, chunk_tile), row * num_chunks
     is_chunk = chunks < num_chunks
