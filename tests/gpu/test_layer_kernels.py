@@ -13,7 +13,16 @@ from runtime.kernels.torch_ops import hyper_connection as hyper_twin
 from runtime.kernels.torch_ops import norms as norms_twin
 from runtime.kernels.torch_ops import sampler as sampler_twin
 from runtime.kernels.torch_ops.delta_rule import DeltaNetConstants
-from runtime.kernels.triton_ops import attention, conv, delta_rule, dense, hyper_connection, indexer, norms
+from runtime.kernels.triton_ops import (
+    attention,
+    conv,
+    delta_rule,
+    dense,
+    hyper_connection,
+    indexer,
+    launch_order,
+    norms,
+)
 from runtime.kernels.triton_ops.sampler import sample_rows
 from runtime.options import SamplingOptions
 from tests.support.row_independence import assert_rows_stand_alone
@@ -87,6 +96,37 @@ def test_products_on_two_streams_do_not_disturb_each_other(device: torch.device)
         torch.cuda.current_stream().wait_stream(side)
     torch.cuda.synchronize()
     assert all(torch.equal(result, expected) for result in results)
+
+
+def test_launches_that_begin_early_see_what_comes_before(device: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A chain in which every launch reads what the one before wrote, as a graph, and one after the other."""
+    scale, weight = torch.rand(4, 2560, device=device), torch.randn(2560, 2560, device=device).bfloat16() / 50
+    down, up = (
+        torch.randn(324, 10240, device=device).bfloat16() / 100,
+        torch.randn(10240, 320, device=device).bfloat16(),
+    )
+    begin, residual = torch.randn(2, 10240, device=device), torch.empty(2, 10240, device=device)
+
+    def chain() -> list[Tensor]:
+        residual.copy_(begin)
+        hidden, inject = hyper_connection.mix_streams(residual, scale, down, up, 4, EPS)
+        results = []
+        for _ in range(12):
+            output = dense.linear(dense.linear(hidden, weight), weight)
+            hidden, inject = hyper_connection.inject_and_mix(residual, output, inject, scale, down, up, 4, EPS)
+            results += [output, hidden, inject]
+        return [*results, residual]
+
+    chain()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        results = chain()
+    monkeypatch.setattr(launch_order, "LAUNCHES_EARLY", False)
+    for _ in range(50):
+        begin.normal_()
+        expected = [result.clone() for result in chain()]
+        graph.replay()
+        assert all(torch.equal(*pair) for pair in zip(results, expected, strict=True))
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
