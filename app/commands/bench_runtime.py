@@ -135,7 +135,9 @@ def _print_side_calls(console: Console, report: dict[str, Any]) -> None:
         ("the same, prefill left out", f"{report['ratio_outside_prefill']:.1%}"),
         ("side calls' share of step time", f"{report['share_of_step_time']:.1%} of {report['share_wanted']:.0%}"),
         ("worst gap of the chat", f"{report['worst_gap_ms']:.0f} ms"),
+        ("chunks between two tokens, at most", str(report["most_chunks_between_tokens"])),
         ("longest chunk", f"{report['longest_chunk_ms']:.0f} ms"),
+        (f"a chunk of {report['chunk_tokens']:,} tokens by itself", f"{report['whole_chunk_ms']:.0f} ms"),
         ("side call, from asking to its end", "none ended" if latency_s is None else f"{latency_s:.1f} s"),
     ]
     console.print_table(rows, right=(1,))

@@ -14,7 +14,7 @@ import sys
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -151,6 +151,12 @@ class Phase:
     def gaps_s(self) -> list[float]:
         return [later - earlier for chat in self.chats for earlier, later in pairwise(chat.pieces)]
 
+    @property
+    def most_chunks_between_tokens(self) -> int:
+        """Side calls' chunks that one token of the chat waited for."""
+        runs = groupby(self.steps, lambda step: step.is_decode and step.num_chat_rows > 0)
+        return max((sum(not step.is_decode for step in steps) for is_token, steps in runs if not is_token), default=0)
+
 
 class Users:
     """A chat that never ends and side calls, on an engine that is stepped from here."""
@@ -211,10 +217,18 @@ class Users:
         num_routed, num_missed = after.num_routed - before.num_routed, after.num_missed - before.num_missed
         return Phase(chats, self._side_calls, steps, num_routed, num_missed)
 
-    def _send(self, kind: RequestKind, max_tokens: int | None) -> Answer:
+    def chunk_seconds(self) -> float:
+        """How long a chunk of the largest size takes by itself: what one step of the chat may have to wait for."""
+        self._answers, self._steps = {}, []
+        self._send("chat", 1, self._settings.chunk_tokens)
+        while not self.engine.is_idle:
+            self.engine.step()
+        return max(step.seconds for step in self._steps)
+
+    def _send(self, kind: RequestKind, max_tokens: int | None, num_tokens: int | None = None) -> Answer:
         # A number first, so that no cached prefix helps.
         self._num_sent += 1
-        text = f"{self._num_sent} ".ljust(self._settings.prompt_tokens - 1, "x")
+        text = f"{self._num_sent} ".ljust((num_tokens or self._settings.prompt_tokens) - 1, "x")
         sampling = SamplingOptions(
             _SAMPLING.temperature, _SAMPLING.top_k, _SAMPLING.top_p, seed=self._num_sent, max_tokens=max_tokens
         )
@@ -283,6 +297,7 @@ def figures(alone: list[Phase], beside: Phase, share: float) -> dict[str, Any]:
         "worst_gap_ms": _rounded(1e3 * max(beside.gaps_s)),
         "median_gap_ms": _rounded(1e3 * statistics.median(beside.gaps_s)),
         "worst_gap_alone_ms": _rounded(1e3 * max(gap for phase in alone for gap in phase.gaps_s)),
+        "most_chunks_between_tokens": beside.most_chunks_between_tokens,
         "longest_chunk_ms": _rounded(1e3 * max((step.seconds for step in chunks), default=0.0)),
         "side_calls_ended": len(latencies),
         "side_call_latency_s_median": _rounded(statistics.median(latencies)) if latencies else None,
@@ -346,6 +361,7 @@ def run(settings: Settings) -> dict[str, Any]:
         "side_calls": settings.side_calls, "prompt_tokens": settings.prompt_tokens,
         "answer_tokens": settings.answer_tokens, "set_up_s": _rounded(set_up_s), "seconds": settings.seconds,
         **figures(alone, beside, settings.share),
+        "whole_chunk_ms": _rounded(1e3 * users.chunk_seconds()),
     }  # fmt: skip
 
 

@@ -67,19 +67,26 @@ def test_narrow_keys_and_values_keep_to_the_twins(
     share, largest_gap, divergence = compare(narrow, twin, texts, tmp_path, by_decode)
     assert share >= 0.98
     assert largest_gap < 0.15
-    assert divergence.mean() <= 1e-4
+    assert divergence.mean() <= 1e-6
 
 
 def compare(
     ours: EngineDriver, theirs: EngineDriver, texts: list[tuple[int, ...]], folder: Path, by_decode: bool
 ) -> tuple[float, float, torch.Tensor]:
-    """Share of positions with their best token, the others' largest gap in their log-probabilities, all divergences."""
+    """Share of positions with their best token, the others' largest gap in their log-probabilities, all divergences.
+
+    They read in chunks; where a best token differs they decode that text, too: which experts a near-tie takes hangs on
+    round-off alone, and where their two readings part, both are right.
+    """
     divergences, gaps, num_same = [], [], 0
     for number, ids in enumerate(texts):
-        # The CPU reads in chunks, which its own tests hold equal to decode.
-        expected = logits_of(theirs, ids, folder / f"theirs{number}.safetensors", False).double().log_softmax(-1)
-        found = logits_of(ours, ids, folder / f"ours{number}.safetensors", by_decode).double().log_softmax(-1)
-        divergences.append((expected.exp() * (expected - found)).sum(-1))
+        found = log_probs(ours, ids, folder / f"ours{number}.safetensors", by_decode)
+        expected = log_probs(theirs, ids, folder / f"theirs{number}.safetensors", False)
+        if not torch.equal(expected.argmax(-1), found.argmax(-1)):
+            decoded = log_probs(theirs, ids, folder / f"decoded{number}.safetensors", True)
+            is_nearer = divergence_of(decoded, found) < divergence_of(expected, found)
+            expected = torch.where(is_nearer[:, None], decoded, expected)
+        divergences.append(divergence_of(expected, found))
         same = expected.argmax(-1) == found.argmax(-1)
         num_same += int(same.sum())
         best = expected.max(-1).values
@@ -89,6 +96,15 @@ def compare(
     report = {"argmax": share, "mean_kl": float(divergence.mean()), "max_kl": float(divergence.max())}
     print(json.dumps(report | {"largest_gap": largest_gap, "by_decode": by_decode}))
     return share, largest_gap, divergence
+
+
+def log_probs(driver: EngineDriver, ids: tuple[int, ...], path: Path, by_decode: bool) -> torch.Tensor:
+    return logits_of(driver, ids, path, by_decode).double().log_softmax(-1)
+
+
+def divergence_of(expected: torch.Tensor, found: torch.Tensor) -> torch.Tensor:
+    """KL per position, of log-probabilities (positions, tokens)."""
+    return (expected.exp() * (expected - found)).sum(-1)
 
 
 def test_levels_are_identical_in_every_byte(

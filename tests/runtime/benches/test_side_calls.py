@@ -67,6 +67,7 @@ def test_the_share_is_what_the_chats_tokens_did_not_need() -> None:
     assert found["share_of_step_time"] == pytest.approx(1 - 0.8 / 1.2, abs=0.001)
     assert found["ratio_outside_prefill"] == 0.8
     assert (found["worst_gap_ms"], found["longest_chunk_ms"]) == (200.0, 200.0)
+    assert found["most_chunks_between_tokens"] == 1
     assert found["side_call_latency_s_median"] == 3.5
     assert found["decode_ms_by_rows"]["1+1"] == {"steps": 10, "median": 30.0, "p95": 30.0}
 
@@ -79,3 +80,5 @@ def test_it_runs() -> None:
     assert -1 < found["share_of_step_time"] < 1, "a busy machine may make the chat faster"
     assert found["decode_ms_by_rows"]["1+0"]["steps"] > 10
     assert found["longest_chunk_ms"] > 0
+    assert found["most_chunks_between_tokens"] <= 1
+    assert found["whole_chunk_ms"] > 0
