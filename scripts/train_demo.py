@@ -49,16 +49,18 @@ def parse_arguments() -> argparse.Namespace:
     pack.add_argument("--share", type=float, default=1, help="of the mix's conversations")
     pack.add_argument("--packed", default="packed", help="name of the rows' folder")
 
-    train = stages.add_parser("train", help="train on the packed rows (one GPU)")
+    train = stages.add_parser("train", help="train on the packed rows (one GPU, or several with torchrun)")
     train.add_argument("--length", type=int, default=1024)
     train.add_argument("--seconds", type=float, default=520, help="of this piece, set-up included")
     train.add_argument("--span", type=float, help="of training over all pieces; the default is one piece")
     train.add_argument("--ends", type=float, help="instead of --span: the epoch second when the last piece ends")
     train.add_argument("--peak", type=float, default=1.0, help="factor on the learning rates")
-    train.add_argument("--indexer-rows", type=int, default=4, help="rows of each step that train the indexer")
+    train.add_argument(
+        "--indexer-rows", type=int, default=4, help="rows of each step that train the indexer, of all GPUs"
+    )
     train.add_argument("--budget", type=int, help="sparse attention with this budget while training")
     train.add_argument("--start", type=Path, help="folder of a trained model to go on from")
-    train.add_argument("--step-tokens", type=int, default=65536, help="tokens of one step")
+    train.add_argument("--step-tokens", type=int, default=65536, help="tokens of one step, of all GPUs together")
     train.add_argument("--packed", default="packed", help="name of the rows' folder")
     train.add_argument("--resume", type=int, help="wait for the piece with rows of this length, and go on from it")
     train.add_argument("--snapshot", type=float, default=300, help="seconds between two snapshots of the weights")
@@ -156,8 +158,10 @@ def train(arguments: argparse.Namespace) -> None:
     from demo.export import architecture_for
     from demo.growth import with_attention
     from demo.model.student import Student
+    from demo.replicas import Replicas
     from demo.training import TrainingFiles, TrainingPlan, run_train
 
+    replicas = Replicas.start(arguments.device)
     torch.manual_seed(arguments.seed)
     start = arguments.start
     model = read_folder(start) if start else Student(architecture_for(load_tokenizer(arguments)))
@@ -177,8 +181,10 @@ def train(arguments: argparse.Namespace) -> None:
     states = [arguments.work / f"training-{arguments.seed}-{n}.pt" for n in (arguments.resume, arguments.length)]
     files = TrainingFiles(states[bool(not arguments.resume)], states[1], arguments.work / "trained.safetensors")
     packed = arguments.work / arguments.packed
-    figures = run_train(model.train(), plan, packed, arguments.length, arguments.device, files, began)
-    (arguments.work / f"train-{arguments.length}.json").write_text(json.dumps(figures), encoding="utf-8")
+    figures = run_train(model.train(), plan, packed, arguments.length, arguments.device, files, began, replicas)
+    replicas.end()
+    if figures is not None:
+        (arguments.work / f"train-{arguments.length}.json").write_text(json.dumps(figures), encoding="utf-8")
 
 
 def quantise(arguments: argparse.Namespace) -> None:

@@ -1,4 +1,4 @@
-"""Owns the train stage: one GPU, a schedule by the clock, packed rows, the indexer's own loss."""
+"""Owns the train stage: a schedule by the clock, packed rows, the indexer's own loss."""
 
 import json
 import time
@@ -15,6 +15,7 @@ from torch.nn import functional
 from demo.model.student import Student
 from demo.optimizer import Optimizer
 from demo.packing import CLASS_SHIFT, ID_MASK, LOSS_WEIGHTS
+from demo.replicas import Replicas
 
 BALANCE_WEIGHT = 0.01
 WARM_UP_STEPS = 60
@@ -28,10 +29,10 @@ class TrainingPlan:
     seconds: float  # of this piece, from the start of the stage, set-up included
     span: float | None = None  # seconds of training over all pieces; None: this piece is the whole
     ends: float | None = None  # or the time when the last piece ends, whenever the first one begins
-    tokens_per_step: int = 65536
+    tokens_per_step: int = 65536  # of all GPUs together
     peak: float = 1.0  # factor on all learning rates
     budget: int | None = None  # sparse selection while training; None is dense
-    indexer_rows: int = 4
+    indexer_rows: int = 4  # of all GPUs together
     seed: int = 1
     snapshot_s: float = 300.0  # seconds of training between two snapshots
 
@@ -52,8 +53,9 @@ def language_loss(logits: Tensor, tokens: Tensor, weights: Tensor) -> tuple[Tens
 
 
 class Trainer:
-    def __init__(self, model: Student, plan: TrainingPlan, device: str) -> None:
+    def __init__(self, model: Student, plan: TrainingPlan, device: str, replicas: Replicas | None = None) -> None:
         self.model, self.plan, self.device = model.to(device), plan, device
+        self.replicas = replicas or Replicas()
         self.weights = torch.tensor(LOSS_WEIGHTS, device=device)
         self.loss = language_loss
         self.model.set_budget(plan.budget)
@@ -67,7 +69,7 @@ class Trainer:
     def forward(self, tokens: Tensor):
         """-> loss to minimise, answer loss, indexer losses, expert load."""
         with torch.autocast(self.device, torch.bfloat16, enabled=self.device == "cuda"):
-            hidden = self.model.hidden(tokens & ID_MASK, self.plan.indexer_rows)
+            hidden = self.model.hidden(tokens & ID_MASK, self.plan.indexer_rows // self.replicas.count)
             logits = self.model.lm_head(hidden.states[:, :-1])
         learned, answers = self.loss(logits, tokens, self.weights)
         total = learned + BALANCE_WEIGHT * hidden.balance_loss + sum(hidden.indexer_losses)
@@ -76,9 +78,13 @@ class Trainer:
     def to_device(self, rows: np.ndarray) -> Tensor:
         return torch.from_numpy(rows.astype(np.int64)).to(self.device, non_blocking=True)
 
+    def rows_per_step(self, length: int) -> int:
+        """Of all GPUs together."""
+        return self.plan.tokens_per_step // length
+
     def warm_up(self, length: int) -> None:
         """Compiles forward and backward on a row of zeros."""
-        rows = np.zeros((self.plan.tokens_per_step // length, length), dtype=np.uint16)
+        rows = np.zeros((self.rows_per_step(length) // self.replicas.count, length), dtype=np.uint16)
         rows[:, 1:] = 3 << CLASS_SHIFT | 17
         self.forward(self.to_device(rows))[0].backward()
         self.model.zero_grad(set_to_none=True)
@@ -93,30 +99,33 @@ class Trainer:
         """Goes on from the state where there is one, and leaves it there."""
         optimizer, history = Optimizer(self.model), []
         done = self.resume(files.resumed, optimizer)
-        batch = self.plan.tokens_per_step // source.rows.shape[1]
+        batch = self.rows_per_step(source.rows.shape[1])
         snapshot_at = done.trained_s + self.plan.snapshot_s
-        started = time.time() - done.trained_s
-        left = self.plan.seconds - (time.time() - began)
+        started = self.replicas.agreed(time.time() - done.trained_s)
+        left = self.replicas.agreed(self.plan.seconds - (time.time() - began))
         span = self.plan.span or done.trained_s + left
         if self.plan.ends:
             span = self.plan.ends - started
         until = min(span, done.trained_s + left)
-        while (trained := time.time() - started) < until:
+        while (trained := self.replicas.agreed(time.time() - started)) < until:
             if done.step % LOOKED_AT == 0:
                 source.renew()
-                if trained > snapshot_at:
+                if trained > snapshot_at and self.replicas.is_first:
                     files.snapshot(self.model)
                     snapshot_at = trained + self.plan.snapshot_s
             rows = source.rows
             chosen = batch_indices(len(rows), batch, done.step, self.plan.seed)
-            loss, answers, indexer, load = self.forward(self.to_device(rows[chosen]))
+            loss, answers, indexer, load = self.forward(self.to_device(rows[self.replicas.share(chosen)]))
             loss.backward()
+            self.replicas.average_gradients(self.model)
             optimizer.step(self.factor(done.step, trained / span))
             done.step += 1
-            if done.step % 100 == 0 or done.step in (10, 30):
+            if self.replicas.is_first and (done.step % 100 == 0 or done.step in (10, 30)):
                 seconds = time.time() - started
                 history.append(self.log(done.step, done.step * batch / len(rows), answers, indexer, load, seconds))
         done.trained_s = time.time() - started
+        if not self.replicas.is_first:
+            return history
         saved = {"progress": vars(done), "model": self.model.state_dict(), "optimizer": optimizer.state_dict()}
         files.keep(saved)
         return history
@@ -146,7 +155,8 @@ class Trainer:
     def validate(self, validation: dict[str, np.ndarray]) -> dict[str, float]:
         results = {}
         for kind, rows in validation.items():
-            full = np.resize(rows, (self.plan.tokens_per_step // rows.shape[1], rows.shape[1]))
+            num_rows = self.rows_per_step(rows.shape[1]) // self.replicas.count
+            full = np.resize(rows, (num_rows, rows.shape[1]))
             with torch.enable_grad():  # the compiled layers were traced with gradients on
                 results[kind] = round(self.forward(self.to_device(full))[1].item(), 4)
         return results
@@ -200,13 +210,15 @@ def wait_for(path: Path) -> None:
 
 
 def run_train(
-    model: Student, plan: TrainingPlan, packed: Path, length: int, device: str, files: TrainingFiles, began: float
-) -> dict[str, Any]:
-    """Compiles while the stages before it may still be writing, trains a piece, validates -> figures.
+    model: Student, plan: TrainingPlan, packed: Path, length: int, device: str, files: TrainingFiles, began: float,
+    replicas: Replicas,
+) -> dict[str, Any] | None:  # fmt: skip
+    """Compiles while the stages before it may still be writing, trains a piece, validates -> figures, of the first
+    process alone.
 
     The plan's seconds count from `began`.
     """
-    trainer = Trainer(model, plan, device)
+    trainer = Trainer(model, plan, device, replicas)
     trainer.warm_up(length)
     print(f"compiled after {time.time() - began:.0f} s", flush=True)
     wait_for(packed / "rows.npy")
@@ -216,6 +228,8 @@ def run_train(
     rows.renew()
     print(f"begins after {time.time() - began:.0f} s", flush=True)
     history = trainer.train(rows, began, files)
+    if not replicas.is_first:
+        return None
     files.snapshot(model)
     losses = trainer.validate(validation)
     print("validation", json.dumps(losses), flush=True)

@@ -1,6 +1,7 @@
 """Training in pieces: the next piece goes on where the last one stopped, with its optimiser and its schedule."""
 
 import os
+import socket
 import sys
 import time
 from pathlib import Path
@@ -15,6 +16,7 @@ from demo.export import read_trained
 from demo.growth import with_attention
 from demo.model.student import Student
 from demo.packing import CLASS_SHIFT
+from demo.replicas import Replicas
 from demo.training import Rows, Trainer, TrainingFiles, TrainingPlan
 from safetensors.torch import save_file
 
@@ -118,3 +120,43 @@ def test_a_snapshot_is_read_like_what_was_trained(tmp_path: Path) -> None:
     assert read.arch == model.arch
     assert all(torch.equal(tensor, read.state_dict()[name]) for name, tensor in model.state_dict().items())
     assert [path.name for path in tmp_path.iterdir()] == ["trained.safetensors"]
+
+
+def one_replica(rank: int, folder: Path, port: int) -> None:
+    """A process of two; its own clock gives the second five minutes more. Keeps its weights."""
+    os.environ |= {"RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    replicas = Replicas.start("cpu")
+    torch.set_num_threads(1)
+    torch.manual_seed(1)
+    plan = TrainingPlan(3.0 + 300 * rank, tokens_per_step=256, indexer_rows=2)
+    trainer = Trainer(Student(TINY).train(), plan, "cpu", replicas)
+    source = Rows(folder / "rows.npy")
+    source.renew()
+    files = TrainingFiles(folder / "none.pt", folder / f"{rank}.pt", folder / f"{rank}.safetensors")
+    trainer.train(source, time.time(), files)
+    torch.save(trainer.model.state_dict(), folder / f"weights-{rank}.pt")
+    replicas.end()
+
+
+@pytest.mark.long
+def test_two_processes_train_one_model(tmp_path: Path, rows: np.ndarray) -> None:
+    np.save(tmp_path / "rows.npy", rows)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    torch.multiprocessing.spawn(one_replica, (tmp_path, port), nprocs=2)
+    first, second = (torch.load(tmp_path / f"weights-{rank}.pt", weights_only=True) for rank in (0, 1))
+    torch.manual_seed(1)
+    untrained = Student(TINY).state_dict()
+    assert all(torch.equal(first[name], second[name]) for name in first)
+    assert any(not torch.equal(first[name], untrained[name]) for name in first)
+    assert torch.load(tmp_path / "0.pt", weights_only=True)["progress"]["step"] > 0
+    assert not (tmp_path / "1.pt").exists(), "the first process alone keeps the state"
+
+
+def test_a_steps_rows_are_shared_out() -> None:
+    chosen = np.arange(8)
+    assert np.array_equal(Replicas().share(chosen), chosen)
+    shares = [Replicas(rank, 2).share(chosen) for rank in (0, 1)]
+    assert sorted(np.concatenate(shares)) == list(chosen)
+    assert len(shares[0]) == len(shares[1])
