@@ -128,7 +128,7 @@ def one_replica(rank: int, folder: Path, port: int) -> None:
     replicas = Replicas.start("cpu")
     torch.set_num_threads(1)
     torch.manual_seed(1)
-    plan = TrainingPlan(3.0 + 300 * rank, tokens_per_step=256, indexer_rows=2)
+    plan = TrainingPlan(15.0 + 300 * rank, tokens_per_step=256, indexer_rows=2)
     trainer = Trainer(Student(TINY).train(), plan, "cpu", replicas)
     source = Rows(folder / "rows.npy")
     source.renew()
