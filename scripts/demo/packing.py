@@ -23,6 +23,7 @@ LOSS_WEIGHTS = (0.0, 0.2, 1.0, 2.0, 5.0)
 ID_MASK, CLASS_SHIFT = 0x1FFF, 13
 ALIGNMENT = 4
 OPEN_ROWS = 16
+HELD_OUT_CHATS = 4000
 TURN = "<|im_start|>"
 VALIDATION_ITEMS = {
     "teacher_rounds": 1200,
@@ -99,8 +100,7 @@ def run_pack(generators: Generators, tokenizer, mix: Mix, length: int, out: Path
     """
     global _state
     began = time.time()
-    teacher = generators.teacher
-    held_out, generators.teacher = teacher[:4000], teacher[4000:]
+    held_out, generators.teacher = split_teacher(generators.teacher, seed)
     _state = (generators, tokenizer, tokenizer.token_to_id("<|endoftext|>"))
     out.mkdir(parents=True, exist_ok=True)
     np.savez(out / "validation.npz", **validation_rows(generators, held_out, length, seed))
@@ -117,6 +117,12 @@ def run_pack(generators: Generators, tokenizer, mix: Mix, length: int, out: Path
     np.save(out / "rows.tmp.npy", rows)
     (out / "rows.tmp.npy").rename(out / "rows.npy")
     report(rows, _state[2], began)
+
+
+def split_teacher(chats: list[Chat], seed: int) -> tuple[list[Chat], list[Chat]]:
+    """-> held out, for training in the seed's order: they are ranked, and a share of a mix takes the first ones."""
+    rest = chats[HELD_OUT_CHATS:]
+    return chats[:HELD_OUT_CHATS], random.Random(seed).sample(rest, len(rest))
 
 
 def validation_rows(generators: Generators, held_out: list[Chat], length: int, seed: int) -> dict[str, np.ndarray]:

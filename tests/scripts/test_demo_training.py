@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "scripts"))
 from demo.export import read_trained
 from demo.growth import with_attention
 from demo.model.student import Student
-from demo.packing import CLASS_SHIFT
+from demo.packing import CLASS_SHIFT, HELD_OUT_CHATS, split_teacher
 from demo.replicas import Replicas
 from demo.training import Rows, Trainer, TrainingFiles, TrainingPlan
 from safetensors.torch import save_file
@@ -160,3 +160,13 @@ def test_a_steps_rows_are_shared_out() -> None:
     shares = [Replicas(rank, 2).share(chosen) for rank in (0, 1)]
     assert sorted(np.concatenate(shares)) == list(chosen)
     assert len(shares[0]) == len(shares[1])
+
+
+def test_a_share_of_the_mix_has_other_chats_of_the_teacher_with_every_seed() -> None:
+    chats = [[(str(number), "")] for number in range(HELD_OUT_CHATS + 1000)]
+    held_out, training = split_teacher(chats, 1)
+    again, other = split_teacher(chats, 2)
+    assert held_out == again == chats[:HELD_OUT_CHATS]
+    assert sorted(training) == sorted(other) == sorted(chats[HELD_OUT_CHATS:])
+    assert training[:100] != other[:100]
+    assert split_teacher(chats, 1)[1] == training
