@@ -1,6 +1,7 @@
 """Owns training on several GPUs: one process for each, the same weights everywhere, gradients averaged.
 
-`torchrun --nproc-per-node N scripts/train_demo.py ... train` starts them; without it there is one.
+`torchrun --nproc-per-node N -- scripts/train_demo.py ... train ...` starts them; without it there is one. Without
+`--` torchrun takes the script's `--start` for its own.
 """
 
 import os
