@@ -48,6 +48,10 @@ class Rig:
         num_pages = -(-(position + 1) // PAGE_TOKENS)
         self.inputs = DecodeInputs(max_rows, num_pages * PAGE_TOKENS, device)
         self.pages = PagePool(spec, num_pages * max_rows, device, torch.float16)
+        # Zeros would tie: what selects blocks would have it easy.
+        for held in (self.pages.keys, self.pages.values, self.pages.index_keys):
+            if held is not None:
+                held.normal_()
         self.states = StatePool(spec, max_rows, device)
         self.switch = _RouteSwitch(select_ops(device))
         source: Any = RandomTensors(spec, device)
