@@ -171,7 +171,8 @@ def test_delta_net_and_convolution(device: torch.device) -> None:
 
         def step(rows: slice, pool=pool, mixed=mixed, gates=gates) -> tuple[Tensor, Tensor]:
             moved, own = pool.clone(), tuple(gate[rows] for gate in gates)
-            result = delta_rule.delta_net_rows(mixed[rows], own, constants, moved, state_rows[rows])
+            # The launch before is none that wrote the states.
+            result = delta_rule.delta_net_rows(mixed[rows].clone(), own, constants, moved, state_rows[rows])
             return result, moved[state_rows[rows]]
 
         moved = pool.clone()

@@ -32,7 +32,8 @@ def delta_net_rows(
     """All of a delta net between its convolution and its output projection, fp32 [R, Hv*dv], in one launch.
 
     mixed fp32 [R, 2*Hk*dk + Hv*dv]: q, k, v; `gates` are the raw output gate [R, Hv*dv], write gate and decay gate
-    [R, Hv]; of all of them rows are contiguous. The states `state_rows` of pool fp32 [rows, Hv, dk, dv] move on.
+    [R, Hv]; of all of them rows are contiguous. The states `state_rows` of pool fp32 [rows, Hv, dk, dv] move on: both
+    are read while the launch before may still run, so it must be another than the last to write them.
     """
     num_rows, (num_value_heads, key_dim, value_dim) = mixed.shape[0], pool.shape[1:]
     check_aligned(pool=pool)
@@ -66,54 +67,52 @@ def _delta_net_kernel(
     num_key_heads: tl.constexpr, num_value_heads: tl.constexpr, key_dim: tl.constexpr, value_dim: tl.constexpr,
     key_block: tl.constexpr, value_block: tl.constexpr, column_block: tl.constexpr, num_parts: tl.constexpr,
 ):  # fmt: skip
-    await_last_launch()
     row, head = tl.program_id(0), tl.program_id(1)
-    columns = tl.program_id(2) * column_block + tl.arange(0, column_block)
-    speed = _softplus(tl.load(decay_gate + row * decay_stride + head) + tl.load(dt_bias + head))
-    decay = tl.exp(speed * tl.load(decay_rate + head))
-    strength = sigmoid(tl.load(write + row * write_stride + head))
-    read = _step(
-        mixed + row * mixed_stride, head, columns, decay, strength, pool, tl.load(state_rows + row),
-        num_key_heads, num_value_heads, key_dim, value_dim, key_block,
-    )  # fmt: skip
+    columns, keys = tl.program_id(2) * column_block + tl.arange(0, column_block), tl.arange(0, key_block)
+    lanes = tl.arange(0, value_block)
+    is_column, is_key, is_real = columns < value_dim, keys < key_dim, lanes < value_dim
+    # None of this comes from the launch before, so it is read beside that one: past the L1 cache, which may be older.
+    start = pool + (tl.load(state_rows + row) * num_value_heads + head) * (key_dim * value_dim)
+    places = tl.multiple_of(start + keys[:, None] * value_dim + columns[None, :], (1, 16))
+    is_state = is_key[:, None] & is_column[None, :]
+    state = tl.load(places, mask=is_state, other=0.0, cache_modifier=".cg")
+    rate, bias = tl.load(decay_rate + head), tl.load(dt_bias + head)
+    scale = tl.load(norm + lanes, mask=is_real, other=0.0)
+    await_last_launch()
+    # All under way before the first is used.
+    decay, strength = tl.load(decay_gate + row * decay_stride + head), tl.load(write + row * write_stride + head)
+    queries = mixed + row * mixed_stride + head // (num_value_heads // num_key_heads) * key_dim + keys
+    query = tl.load(queries, mask=is_key, other=0.0)
+    key = tl.load(queries + num_key_heads * key_dim, mask=is_key, other=0.0)
+    values = mixed + row * mixed_stride + 2 * num_key_heads * key_dim + head * value_dim + columns
+    value = tl.load(values, mask=is_column, other=0.0)
+    gate = tl.load(output_gate + row * output_stride + head * value_dim + lanes, mask=is_real, other=0.0)
+    decay = tl.exp(_softplus(decay + bias) * rate)
+    query, key = _l2_normalised(query) * (key_dim**-0.5), _l2_normalised(key)
+    state, read = _step(state, query, key, value, decay, sigmoid(strength))
+    activated = sigmoid(gate) if is_sigmoid else silu(gate)
     if num_parts > 1:
         own = reads + (row * num_value_heads + head) * value_dim
-        tl.store(own + columns, read, mask=columns < value_dim, cache_modifier=".cg")
-        if not is_last_arrival(counters + row * num_value_heads + head, num_parts):
+        tl.store(own + columns, read, mask=is_column, cache_modifier=".cg")
+        is_last = is_last_arrival(counters + row * num_value_heads + head, num_parts)
+        read = tl.load(own + lanes, mask=is_real & is_last, other=0.0, cache_modifier=".cg")
+        # An arrival waits for all stores before it.
+        tl.store(places, state, mask=is_state)
+        if not is_last:
             return
-        columns = tl.arange(0, value_block)
-        read = tl.load(own + columns, mask=columns < value_dim, other=0.0, cache_modifier=".cg")
-    is_real = columns < value_dim
-    gate = tl.load(output_gate + row * output_stride + head * value_dim + columns, mask=is_real, other=0.0)
-    activated = sigmoid(gate) if is_sigmoid else silu(gate)
-    values = normalised(read, eps, value_dim) * tl.load(norm + columns, mask=is_real, other=0.0) * activated
-    tl.store(output + (row * num_value_heads + head) * value_dim + columns, values, mask=is_real)
+    else:
+        tl.store(places, state, mask=is_state)
+    values = normalised(read, eps, value_dim) * scale * activated
+    tl.store(output + (row * num_value_heads + head) * value_dim + lanes, values, mask=is_real)
 
 
 @triton.jit
-def _step(
-    mixed, head, columns, decay, strength, pool, state_row,
-    num_key_heads: tl.constexpr, num_value_heads: tl.constexpr, key_dim: tl.constexpr, value_dim: tl.constexpr,
-    key_block: tl.constexpr,
-):  # fmt: skip
-    """Read-out fp32 of one value head at `columns`, zeros past value_dim; moves those columns of the state on."""
-    keys = tl.arange(0, key_block)
-    is_key, is_column = keys < key_dim, columns < value_dim
-    # The long load first.
-    start = pool + (state_row * num_value_heads + head) * (key_dim * value_dim)
-    places = tl.multiple_of(start + keys[:, None] * value_dim + columns[None, :], (1, 16))
-    is_state = is_key[:, None] & is_column[None, :]
-    state = tl.load(places, mask=is_state, other=0.0)
-    key_head = head // (num_value_heads // num_key_heads)
-    query = _l2_normalised(tl.load(mixed + key_head * key_dim + keys, mask=is_key, other=0.0)) * (key_dim**-0.5)
-    key = _l2_normalised(tl.load(mixed + (num_key_heads + key_head) * key_dim + keys, mask=is_key, other=0.0))
-    values = mixed + 2 * num_key_heads * key_dim + head * value_dim + columns
-    value = tl.load(values, mask=is_column, other=0.0)
+def _step(state, query, key, value, decay, strength):
+    """The columns [keys, columns] of a state moved on, and what is read of them."""
     state *= decay
     written = (value - row_sum(state * key[:, None], 0)) * strength
     state = tl.fma(tl.broadcast_to(key[:, None], state.shape), tl.broadcast_to(written[None, :], state.shape), state)
-    tl.store(places, state, mask=is_state)
-    return row_sum(state * query[:, None], 0)
+    return state, row_sum(state * query[:, None], 0)
 
 
 @triton.jit
