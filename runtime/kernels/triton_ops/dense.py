@@ -106,7 +106,10 @@ def silu_linear(gate_up: Tensor, is_gated: bool, weight: Tensor, scale: Tensor |
 def linear_conv(
     x: Tensor, convolved: Convolved, weight: Tensor, scale: Tensor | None = None, exact: Tensor | None = None
 ) -> Tensor:
-    """`linear`, and `conv_rows` of dilation 1 on its first outputs, in one launch; the histories move on."""
+    """`linear`, and `conv_rows` of dilation 1 on its first outputs, in one launch; the histories move on.
+
+    They are read while the launch before may still run, so it must be another than the last to write them.
+    """
     return _launch(x, convolved, weight, scale, exact)
 
 
@@ -163,15 +166,18 @@ def _linear_kernel(
     scaled_tiles: tl.constexpr = (num_outputs + block_n - 1) // block_n
     lanes = tl.arange(0, block_n)
     outputs = tile * block_n + lanes
+    memory = ()
+    if num_channels > 0:
+        memory = _memory(outputs, pool, pool_stride, state_rows, taps, num_rows, num_channels, max_rows)
     if num_exact == 0 or tile < scaled_tiles:
-        total = _share(
+        total, held = _share(
             x, x_stride, num_rows, weight, outputs, num_outputs, width, split, num_splits, block_n, block_k, num_ahead,
-            max_rows, activates,
+            max_rows, activates, memory, num_channels, num_taps,
         )  # fmt: skip
     else:
-        total = _share(
+        total, held = _share(
             x, x_stride, num_rows, exact, (tile - scaled_tiles) * block_n + lanes, num_exact, width, split, num_splits,
-            block_n, exact_block_k, num_ahead, max_rows, activates,
+            block_n, exact_block_k, num_ahead, max_rows, activates, memory, num_channels, num_taps,
         )  # fmt: skip
     if num_splits > 1:
         places = tl.arange(0, max_rows)[:, None] * block_n + lanes[None, :]
@@ -186,11 +192,8 @@ def _linear_kernel(
         # Those of `exact` have none.
         total *= tl.load(scale + outputs, mask=outputs < num_outputs, other=1.0)[None, :]
     is_output = outputs < num_outputs
-    if num_channels > 0 and tile * block_n < num_channels:
-        history, is_held, held = _held(
-            outputs, pool, pool_stride, state_rows, num_rows, num_channels, num_taps, max_rows
-        )
-        total = _convolved(total, outputs, history, is_held, held, taps, num_channels, num_taps)
+    if num_channels > 0:
+        total = _convolved(total, outputs, memory, held, num_channels, num_taps)
     if num_exact > 0 and tile >= scaled_tiles:
         # Their places follow those of the weight, which need not fill its last tile.
         outputs += num_outputs - scaled_tiles * block_n
@@ -201,48 +204,56 @@ def _linear_kernel(
 
 
 @triton.jit
-def _held(
-    channels, pool, pool_stride, state_rows, num_rows, num_channels: tl.constexpr, num_taps: tl.constexpr,
-    max_rows: tl.constexpr,
+def _memory(
+    channels, pool, pool_stride, state_rows, taps, num_rows, num_channels: tl.constexpr, max_rows: tl.constexpr
 ):  # fmt: skip
-    """Where the channels' histories in pool [rows, taps - 1, channels] begin, which of them are there, and what they
-    hold, oldest first: a tuple of [max_rows, block_n]."""
+    """Where the channels' histories in pool [rows, taps - 1, channels] begin, where their taps do, and which are there:
+    three of [max_rows, block_n]."""
     rows = tl.arange(0, max_rows)[:, None]
     is_held = (rows < num_rows) & (channels < num_channels)[None, :]
     history = pool + tl.load(state_rows + rows, mask=rows < num_rows, other=0) * pool_stride + channels[None, :]
-    held = ()
-    for tap in tl.static_range(num_taps - 1):
-        held += (tl.load(history + tap * num_channels, mask=is_held, other=0.0),)  # type: ignore[assignment]
-    return history, is_held, held
+    return history, tl.broadcast_to(taps + channels[None, :], history.shape), is_held
 
 
 @triton.jit
-def _convolved(
-    newest, channels, history, is_held, held, taps, num_channels: tl.constexpr, num_taps: tl.constexpr
-):  # fmt: skip
+def _remembered(memory, num_channels: tl.constexpr, num_taps: tl.constexpr):
+    """What lies at `memory`, fp32 [max_rows, block_n] each: histories, oldest first, past the L1 cache, which may be
+    older; then all taps."""
+    history, factors, is_held = memory
+    held = ()
+    for tap in tl.static_range(num_taps - 1):
+        held += (tl.load(history + tap * num_channels, mask=is_held, other=0.0, cache_modifier=".cg"),)  # type: ignore[assignment]
+    for tap in tl.static_range(num_taps):
+        held += (tl.load(factors + tap * num_channels, mask=is_held, other=0.0),)  # type: ignore[assignment]
+    return held
+
+
+@triton.jit
+def _convolved(newest, channels, memory, held, num_channels: tl.constexpr, num_taps: tl.constexpr):
     """fp32 [max_rows, block_n]: those of the outputs that are channels through their taps, oldest first, and silu.
-    Their histories move on."""
-    is_channel = channels < num_channels
+    `held` is what was `_remembered`; the histories move on."""
+    history, _, is_held = memory
+    # Loads nothing: it brings the products to the layout of loads, or all that was loaded would be brought to theirs.
+    newest = tl.load(history, mask=is_held & (channels < 0)[None, :], other=newest)
     total = tl.zeros_like(newest)
     for tap in tl.static_range(num_taps - 1):
-        factor = tl.load(taps + tap * num_channels + channels, mask=is_channel, other=0.0)[None, :]
-        total = tl.fma(held[tap].to(tl.float32), tl.broadcast_to(factor, total.shape), total)
+        total = tl.fma(held[tap], held[num_taps - 1 + tap], total)
         if tap > 0:
             tl.store(history + (tap - 1) * num_channels, held[tap], mask=is_held)
     if num_taps > 1:
         tl.store(history + (num_taps - 2) * num_channels, newest, mask=is_held)
-    factor = tl.load(taps + (num_taps - 1) * num_channels + channels, mask=is_channel, other=0.0)[None, :]
-    total = tl.fma(newest, tl.broadcast_to(factor, total.shape), total)
-    return tl.where(is_channel[None, :], silu(total), newest)
+    total = tl.fma(newest, held[2 * num_taps - 2], total)
+    return tl.where((channels < num_channels)[None, :], silu(total), newest)
 
 
 @triton.jit
 def _share(
     x, x_stride, num_rows, weight, outputs, num_outputs: tl.constexpr, width: tl.constexpr, split,
     num_splits: tl.constexpr, block_n: tl.constexpr, block_k: tl.constexpr, num_ahead: tl.constexpr,
-    max_rows: tl.constexpr, activates: tl.constexpr,
+    max_rows: tl.constexpr, activates: tl.constexpr, memory, num_channels: tl.constexpr, num_taps: tl.constexpr,
 ):  # fmt: skip
-    """fp32 [max_rows, block_n]: what one split's inputs, for which it waits, add to `outputs`."""
+    """fp32 [max_rows, block_n]: what one split's inputs, for which it waits, add to `outputs`; then what is
+    `_remembered`, read before."""
     steps: tl.constexpr = width // block_k
     begin = split * steps // num_splits * block_k
     end = (split + 1) * steps // num_splits * block_k
@@ -253,10 +264,14 @@ def _share(
     else:
         weight_rows = weight + rows * width
     tiles = load_last_tiles(weight_rows, end, block_k, num_ahead)
+    held = ()
+    if num_channels > 0:
+        held = _remembered(memory, num_channels, num_taps)
     await_last_launch()
-    return multiply_rows(
+    sums = multiply_rows(
         x, x_stride, num_rows, weight_rows, tiles, begin, end, block_n, block_k, num_ahead, max_rows, activates, width
     )  # fmt: skip
+    return sums, held
 
 
 @triton.jit
