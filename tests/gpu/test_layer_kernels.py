@@ -13,6 +13,7 @@ from runtime.kernels.torch_ops import hyper_connection as hyper_twin
 from runtime.kernels.torch_ops import norms as norms_twin
 from runtime.kernels.torch_ops import sampler as sampler_twin
 from runtime.kernels.torch_ops.delta_rule import DeltaNetConstants
+from runtime.kernels.torch_ops.linear import Convolved
 from runtime.kernels.triton_ops import (
     attention,
     conv,
@@ -116,6 +117,42 @@ def test_launches_that_begin_early_see_what_comes_before(device: torch.device, m
             hidden, inject = hyper_connection.inject_and_mix(residual, output, inject, scale, down, up, 4, EPS)
             results += [output, hidden, inject]
         return [*results, residual]
+
+    chain()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        results = chain()
+    monkeypatch.setattr(launch_order, "LAUNCHES_EARLY", False)
+    for _ in range(50):
+        begin.normal_()
+        expected = [result.clone() for result in chain()]
+        graph.replay()
+        assert all(torch.equal(*pair) for pair in zip(results, expected, strict=True))
+
+
+def test_delta_nets_that_begin_early_go_on_from_their_states(
+    device: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Steps of one layer: each reads its states and histories before it waits, as the step before left them."""
+    weight, out = (torch.randn(*shape, device=device).bfloat16() / 50 for shape in ((16480, 2560), (2560, 6144)))
+    wide, heads = weight[:6144].clone(), torch.rand(2, 48, device=device)
+    rows = torch.tensor([2, 0], device=device)
+    constants = DeltaNetConstants(-heads[0], heads[1], torch.rand(128, device=device), EPS, True, 16)
+    begin = torch.randn(2, 2560, device=device)
+    begins = torch.randn(3, 48, 128, 128, device=device), torch.randn(3, 3, 10240, device=device)
+    states, histories = (torch.empty_like(each) for each in begins)
+    convolved = Convolved(histories, rows, torch.randn(4, 10240, device=device))
+
+    def chain() -> list[Tensor]:
+        states.copy_(begins[0])
+        histories.copy_(begins[1])
+        # What wrote the states is not the launch before theirs.
+        x, results = dense.linear(dense.linear(begin, wide), out), []
+        for _ in range(6):
+            mixed, *gates = dense.linear_conv(x, convolved, weight).split((10240, 6144, 48, 48), dim=1)
+            x = dense.linear(delta_rule.delta_net_rows(mixed, tuple(gates), constants, states, rows), out)
+            results.append(x)
+        return [*results, states, histories]
 
     chain()
     graph = torch.cuda.CUDAGraph()

@@ -33,7 +33,8 @@ from runtime.kernels.triton_ops.workspace import arrival_counters
 TILE_LINES = 16
 """Lines of the narrowest tensor-core tile."""
 TILES_AHEAD = 2
-"""Of weights, that a block reads while it waits for the launch before. Changes time, never bits."""
+"""Of weights, that a block reads while it waits for the launch before; one more, if that is all. Changes time, never
+bits."""
 
 
 @dataclass(frozen=True)
@@ -139,13 +140,19 @@ def _launch(
         num_outputs=num_outputs, num_exact=num_exact, width=width, has_scale=scale is not None,
         block_n=tiling.block_n, block_k=tiling.block_k,
         exact_block_k=1 if exact is None else _exact_step(tiling.block_k, exact),
-        num_splits=tiling.num_splits, num_ahead=min(TILES_AHEAD, width // tiling.block_k // tiling.num_splits),
+        num_splits=tiling.num_splits, num_ahead=_tiles_ahead(width // tiling.block_k, tiling.num_splits),
         num_channels=0 if convolved is None else taps.shape[1], num_taps=taps.shape[0],
         activates=activates, max_rows=MAX_ROWS, num_warps=tiling.num_warps, num_stages=tiling.num_stages,
         # Nobody waits for the end of a shared expert, which is the only one to activate.
         **({} if is_fork or activates else begins_early(x.device)),
     )  # fmt: skip
     return output
+
+
+def _tiles_ahead(num_steps: int, num_splits: int) -> int:
+    """Tiles that a block reads before it waits; some blocks may have one less in all."""
+    most = triton.cdiv(num_steps, num_splits)
+    return most if most <= TILES_AHEAD + 1 else min(TILES_AHEAD, num_steps // num_splits)
 
 
 def _name_of(specialization: Any) -> str:
@@ -263,13 +270,15 @@ def _share(
         weight_rows = weight.to(tl.pointer_type(tl.int32)) + rows * (width // 4)
     else:
         weight_rows = weight + rows * width
-    tiles = load_last_tiles(weight_rows, end, block_k, num_ahead)
+    is_all: tl.constexpr = num_ahead * num_splits >= steps
+    tiles = load_last_tiles(weight_rows, end, block_k, num_ahead, begin)
     held = ()
     if num_channels > 0:
         held = _remembered(memory, num_channels, num_taps)
     await_last_launch()
     sums = multiply_rows(
-        x, x_stride, num_rows, weight_rows, tiles, begin, end, block_n, block_k, num_ahead, max_rows, activates, width
+        x, x_stride, num_rows, weight_rows, tiles, begin, end, block_n, block_k, num_ahead, max_rows, activates, width,
+        is_all,
     )  # fmt: skip
     return sums, held
 
@@ -304,12 +313,13 @@ def _load_tile(weight_rows, step, block_k: tl.constexpr):
 
 
 @triton.jit
-def load_last_tiles(weight_rows, end, block_k: tl.constexpr, num_ahead: tl.constexpr):
+def load_last_tiles(weight_rows, end, block_k: tl.constexpr, num_ahead: tl.constexpr, begin=0):
     """The last tiles before `end`, under way: for before a wait, since weights are there. `multiply_rows` ends with
-    them."""
+    them. If there is one less since `begin`, the first is there twice."""
     tiles = ()
     for tile in tl.static_range(num_ahead):
-        tiles += (_load_tile(weight_rows, end - (num_ahead - tile) * block_k, block_k),)  # type: ignore[assignment]
+        step = tl.maximum(end - (num_ahead - tile) * block_k, begin)
+        tiles += (_load_tile(weight_rows, step, block_k),)  # type: ignore[assignment]
     return tiles
 
 
@@ -348,23 +358,27 @@ def _add_step(total, values, weights, block_k: tl.constexpr, max_rows: tl.conste
 def multiply_rows(
     x, x_stride, num_rows, weight_rows, last_tiles, begin, end,
     block_n: tl.constexpr, block_k: tl.constexpr, num_ahead: tl.constexpr, max_rows: tl.constexpr,
-    activates: tl.constexpr, width: tl.constexpr = 0,
+    activates: tl.constexpr, width: tl.constexpr = 0, is_all: tl.constexpr = False,
 ):  # fmt: skip
     """fp32 [max_rows, block_n]: x[:, begin:end], as `_inputs` gives it, times the weights at `weight_rows`.
 
-    Steps of block_k in rising order; begin and end are multiples of it. The last ones are `load_last_tiles`.
+    Steps of block_k in rising order; begin and end are multiples of it. The last ones are `load_last_tiles`; with
+    `is_all` there are no others, and a first that is there twice meets zeros.
     """
     is_e4m3: tl.constexpr = weight_rows.dtype.element_ty == tl.uint8 or weight_rows.dtype.element_ty == tl.int32
     total = tl.zeros((16, block_n), tl.float32)
     last_values = ()
     for tile in tl.static_range(num_ahead):
-        places = end - (num_ahead - tile) * block_k + tl.arange(0, block_k)
-        last_values += (_inputs(x, x_stride, num_rows, places, max_rows, activates, width, 1),)  # type: ignore[assignment]
-    for step in range(begin, end - num_ahead * block_k, block_k):
-        weights = _load_tile(weight_rows, step, block_k)
-        places = step + tl.arange(0, block_k)
-        values = _inputs(x, x_stride, num_rows, places, max_rows, activates, width)
-        total = _add_step(total, values, weights, block_k, max_rows)
+        first = end - (num_ahead - tile) * block_k
+        num_real = tl.where(first >= begin, num_rows, 0) if is_all else num_rows
+        values = _inputs(x, x_stride, num_real, first + tl.arange(0, block_k), max_rows, activates, width, 1)
+        last_values += (values,)  # type: ignore[assignment]
+    if not is_all:
+        for step in range(begin, end - num_ahead * block_k, block_k):
+            weights = _load_tile(weight_rows, step, block_k)
+            places = step + tl.arange(0, block_k)
+            values = _inputs(x, x_stride, num_rows, places, max_rows, activates, width)
+            total = _add_step(total, values, weights, block_k, max_rows)
     for tile in tl.static_range(num_ahead):
         total = _add_step(total, last_values[tile], untouched(last_tiles[tile], num_rows), block_k, max_rows)
     sums = row_sum(tl.reshape(total, (16 // max_rows, max_rows, block_n)), axis=0)

@@ -63,12 +63,14 @@ def test_a_rows_bits_are_its_own(num_outputs: int, width: int, dtype: torch.dtyp
     assert_rows_stand_alone(lambda rows: dense.linear(x[rows], weight, scale), 4)
 
 
+@pytest.mark.parametrize("width", [640, 1280])
 @pytest.mark.parametrize("dtype", WEIGHT_TYPES)
 def test_weights_read_ahead_change_no_bit(
-    dtype: torch.dtype, device: torch.device, monkeypatch: pytest.MonkeyPatch
+    width: int, dtype: torch.dtype, device: torch.device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    x = torch.randn(4, 640, device=device)
-    weight, scale = make_weight(20, 640, dtype, device)
+    """Also where shares of the inputs are of two and three steps, and all is read ahead."""
+    x = torch.randn(4, width, device=device)
+    weight, scale = make_weight(20, width, dtype, device)
     expected = dense.linear(x, weight, scale)
     for num_ahead in (0, 1, 9):
         monkeypatch.setattr(dense, "TILES_AHEAD", num_ahead)
