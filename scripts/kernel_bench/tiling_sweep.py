@@ -55,15 +55,13 @@ def dense_tilings(num_outputs: int, width: int, item_bytes: int) -> Iterator[Den
 
 def mix_tilings() -> Iterator[MixTiling]:
     """The two launches apart from each other: each one's cuts with the other's as they are."""
-    usual = MixTiling.of(2560, 320, torch.bfloat16)
+    g = OpGeometry()
+    usual = MixTiling.of(g.num_streams, g.hidden, g.rank, torch.bfloat16)
     yield usual
-    for (down_n, down_k), splits, stages in itertools.product(
-        ((16, 128), (16, 256), (32, 128), (64, 64)), (4, 8), (3, 6)
-    ):
-        if splits * down_k <= 2560 and (down_n, splits, stages) != (32, 4, 4):
-            yield replace(usual, down_n=down_n, down_k=down_k, splits_per_stream=splits, down_stages=stages)
-    for (mix_n, mix_k), warps, stages in itertools.product(((4, 64), (8, 64), (16, 32), (16, 64)), (2, 4, 8), (3, 6)):
-        yield replace(usual, mix_n=mix_n, mix_k=mix_k, mix_warps=warps, mix_stages=stages)
+    for down_n, (down_k, warps) in itertools.product((4, 8, 16), ((256, 2), (512, 4))):
+        yield replace(usual, down_n=down_n, down_k=down_k, down_warps=warps)
+    for mix_n, warps in itertools.product((4, 8, 16), (1, 2, 4, 8)):
+        yield replace(usual, mix_n=mix_n, mix_warps=warps)
 
 
 def compile_jobs(jobs: list[Job]) -> int:

@@ -1,7 +1,9 @@
 """Gated residual over S streams, in two launches: the low-rank product, which injects and norms what it reads, and the
 mix, which does so once more and keeps the residual that came of it.
 
-A stream's norm is one factor, so the product takes the values before it and multiplies each stream's sum by it.
+A block has one row, and all its weights in registers before it waits for the launch before. The product leaves one sum
+for each stream, which every block of the mix adds up for itself: nobody waits for a last block. A stream's norm is one
+factor, so the product takes the values before it and multiplies the stream's sum by it.
 """
 
 from dataclasses import dataclass
@@ -11,21 +13,11 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from runtime.kernels.triton_ops.dense import load_last_tiles, multiply_lines, multiply_rows, untouched
 from runtime.kernels.triton_ops.launch_order import await_last_launch, begins_early
-from runtime.kernels.triton_ops.rows import (
-    MAX_ROWS,
-    check_aligned,
-    check_rows,
-    is_last_arrival,
-    row_kernel,
-    row_sum,
-    sigmoid,
-)
-from runtime.kernels.triton_ops.workspace import arrival_counters
+from runtime.kernels.triton_ops.rows import check_aligned, check_rows, row_kernel, row_sum, sigmoid, silu
 
-TILES_AHEAD = 6
-"""Of weights, at most, that a block reads while it waits for the launch before: all it has, at usual widths."""
+_DOWN_WEIGHTS, _UP_WEIGHTS = 32 << 10, 16 << 10
+"""Of one block: 256 of bf16 to a thread, of which a third or so are beyond the width, and take no register."""
 
 
 @dataclass(frozen=True)
@@ -33,27 +25,31 @@ class MixTiling:
     """How the two launches are cut up, by the shape and type of the weights alone, as it decides the order of sums."""
 
     down_n: int
+    """Outputs of one block of the product, which reads all of one stream."""
     down_k: int
-    splits_per_stream: int
+    """Places of a stream that lie side by side in a block's threads; divides the width."""
     mix_n: int
     """Hidden dims of one block of the mix, which reads that many rows of `up` per stream."""
     mix_k: int
+    """The same of the rank."""
     down_warps: int = 4
-    mix_warps: int = 4
-    down_stages: int = 4
-    mix_stages: int = 4
+    mix_warps: int = 2
 
     @classmethod
-    def of(cls, width: int, rank: int, dtype: torch.dtype) -> "MixTiling":
+    def of(cls, num_streams: int, width: int, rank: int, dtype: torch.dtype) -> "MixTiling":
         """`width` of one stream. Raises ValueError for a rank that is not a multiple of 16."""
         if rank % 16:
             raise ValueError(f"streams are mixed through a multiple of 16 dims, not {rank}")
-        # One step to a block, where they are wide enough: its weights are all on their way at once.
-        down_k = max(16, min(64 if dtype == torch.float32 else 512, width & -width))
-        splits = num_steps = triton.cdiv(width, down_k)
-        if num_steps > 8:
-            splits = 4
-        return cls(32, down_k, splits, 16, min(64, rank & -rank))
+        num_parts = dtype.itemsize // 2
+        down_n = _power_below(_DOWN_WEIGHTS // num_parts // triton.next_power_of_2(width), 8)
+        lines = triton.next_power_of_2(num_streams) * triton.next_power_of_2(rank)
+        mix_n = _power_below(_UP_WEIGHTS // num_parts // lines, 8)
+        return cls(down_n, min(512, width & -width), mix_n, min(64, rank & -rank))
+
+
+def _power_below(number: int, most: int) -> int:
+    """The largest power of two up to `number` and `most`; 1 at least."""
+    return 1 << (max(1, min(number, most)).bit_length() - 1)
 
 
 def mix_streams(
@@ -91,32 +87,29 @@ def _mix(
     num_outputs, rank = down.shape[0], up.shape[1]
     check_rows(num_rows)
     check_aligned(residual=residual, down=down, up=up, **({} if output is None else {"output": output}))
-    tiling = tiling or MixTiling.of(width, rank, down.dtype)
-    gates = torch.empty(num_rows, triton.cdiv(num_outputs, 4) * 4, dtype=torch.float32, device=residual.device)
-    factors = torch.empty(MAX_ROWS, num_streams, dtype=torch.float32, device=residual.device)
-    num_tiles, num_splits = triton.cdiv(num_outputs, tiling.down_n), num_streams * tiling.splits_per_stream
-    partial = torch.empty(
-        num_tiles, num_splits, MAX_ROWS, tiling.down_n + 1, dtype=torch.float32, device=residual.device
-    )
+    tiling = tiling or MixTiling.of(num_streams, width, rank, down.dtype)
+    # Rows of sums begin where wide loads may.
+    gates_width = triton.cdiv(num_outputs, 4) * 4
+    gates = torch.empty(num_rows, num_streams, gates_width, dtype=torch.float32, device=residual.device)
+    factors = torch.empty(num_rows, num_streams, dtype=torch.float32, device=residual.device)
     streams = (
         residual, residual.stride(0), output, 0 if output is None else output.stride(0), inject,
         0 if inject is None else inject.stride(0), scale,
     )  # fmt: skip
-    _low_rank_kernel[(num_tiles, num_splits)](
-        *streams, down, gates, gates.stride(0), factors, partial, arrival_counters(residual.device, num_tiles),
-        num_rows, eps, injects=output is not None, num_streams=num_streams, width=width, num_outputs=num_outputs,
-        block_n=tiling.down_n, block_k=tiling.down_k, splits_per_stream=tiling.splits_per_stream,
-        most_ahead=TILES_AHEAD, max_rows=MAX_ROWS,
-        num_warps=tiling.down_warps, num_stages=tiling.down_stages, **begins_early(residual.device),
+    _low_rank_kernel[(num_rows, triton.cdiv(num_outputs, tiling.down_n), num_streams)](
+        *streams, down, gates, factors, eps, injects=output is not None, num_streams=num_streams, width=width,
+        num_outputs=num_outputs, gates_width=gates_width, block_n=tiling.down_n, block_k=tiling.down_k,
+        step_tile=triton.next_power_of_2(width // tiling.down_k), num_warps=tiling.down_warps,
+        **begins_early(residual.device),
     )  # fmt: skip
     mixed = torch.empty(num_rows, width, dtype=torch.float32, device=residual.device)
     own_inject = torch.empty(num_rows, num_outputs - rank, dtype=torch.float32, device=residual.device)
-    _mix_kernel[(triton.cdiv(width, tiling.mix_n),)](
-        *streams, gates, gates.stride(0), factors, up, mixed, own_inject, num_rows, injects=output is not None,
-        num_streams=num_streams, stream_tile=triton.next_power_of_2(num_streams), width=width, rank=rank,
+    _mix_kernel[(num_rows, triton.cdiv(width, tiling.mix_n))](
+        *streams, gates, factors, up, mixed, own_inject, injects=output is not None, num_streams=num_streams,
+        stream_tile=triton.next_power_of_2(num_streams), width=width, rank=rank, gates_width=gates_width,
         num_injects=num_outputs - rank, inject_tile=triton.next_power_of_2(max(1, num_outputs - rank)),
-        block_n=tiling.mix_n, block_k=tiling.mix_k, most_ahead=TILES_AHEAD, max_rows=MAX_ROWS,
-        num_warps=tiling.mix_warps, num_stages=tiling.mix_stages, **begins_early(residual.device),
+        block_n=tiling.mix_n, block_k=tiling.mix_k, step_tile=triton.next_power_of_2(rank // tiling.mix_k),
+        num_warps=tiling.mix_warps, **begins_early(residual.device),
     )  # fmt: skip
     return mixed, own_inject
 
@@ -135,169 +128,112 @@ def _inject_kernel(
 
 
 @triton.jit
-def _true_places(places, width: tl.constexpr, block_k: tl.constexpr):
-    """Which exist, [1, block_k]: always true, and known to be, where steps divide the width."""
-    return (places < width)[None, :] if width % block_k else tl.full((1, block_k), True, tl.int1)
+def _load_lines(lines, places, is_place, block_k: tl.constexpr, most: tl.constexpr):
+    """Weights [lines, steps, block_k] at `places` [steps, block_k] of `lines`, at most `most` in a row to a thread."""
+    alignment: tl.constexpr = min(most, block_k) * lines.dtype.element_ty.primitive_bitwidth // 8
+    pointers = tl.multiple_of(lines[:, None, None] + places[None], (1, 1, alignment))
+    return tl.load(pointers, mask=is_place[None], other=0.0, eviction_policy="evict_first")
 
 
 @triton.jit
-def _down_tile(weight_rows, places, is_place, alignment: tl.constexpr):
-    """Weights [block_n, block_k] of a step."""
-    pointers = tl.multiple_of(weight_rows[:, None] + places[None, :], (1, alignment))
-    return tl.load(pointers, mask=is_place, other=0.0, eviction_policy="evict_first")
+def _load_places(row, places, is_place, block_k: tl.constexpr):
+    """fp32 [steps, block_k] of a row, whose places lie side by side."""
+    alignment: tl.constexpr = min(4, block_k) * row.dtype.element_ty.primitive_bitwidth // 8
+    pointers = tl.multiple_of(row + places, (1, alignment))
+    return tl.load(pointers, mask=is_place, other=0.0).to(tl.float32)
 
 
 @triton.jit
-def _injected(
-    residual, residual_stride, output, output_stride, weight, places, num_rows, injects: tl.constexpr,
-    width: tl.constexpr, block_k: tl.constexpr, max_rows: tl.constexpr, alignment: tl.constexpr,
-):  # fmt: skip
-    """fp32 [max_rows, block_k] of one stream; with `injects` plus `weight` [max_rows, 1] times the output."""
-    rows = tl.arange(0, max_rows)[:, None]
-    is_value = (rows < num_rows) & _true_places(places, width, block_k)
-    pointers = tl.multiple_of(residual + rows * residual_stride + places[None, :], (1, alignment))
-    values = tl.load(pointers, mask=is_value, other=0.0)
-    if injects:
-        pointers = tl.multiple_of(output + rows * output_stride + places[None, :], (1, alignment))
-        added = tl.load(pointers, mask=is_value, other=0.0).to(tl.float32)
-        values = tl.fma(added, tl.broadcast_to(weight, (max_rows, block_k)), values)
-    return values
+def _widened(weights):
+    """fp32 of bf16 [lines, steps, block_k], an instruction each: by itself the compiler takes two for every other."""
+    if weights.dtype == tl.bfloat16 and weights.shape[2] % 2 == 0:
+        pairs: tl.constexpr = (weights.shape[0], weights.shape[1], weights.shape[2] // 2, 2)
+        even, odd = tl.split(tl.reshape(weights.to(tl.int16, bitcast=True).to(tl.int32), pairs))
+        words = (even & 0xFFFF) | (odd << 16)
+        even, odd = (words << 16).to(tl.float32, bitcast=True), (words & -0x10000).to(tl.float32, bitcast=True)
+        wide = tl.reshape(tl.join(even, odd), weights.shape)
+    else:
+        wide = weights.to(tl.float32)
+    return wide
+
+
+@triton.jit
+def _multiply(values, weights):
+    """fp32 [lines]: values fp32 [steps, block_k] times weights [lines, steps, block_k]."""
+    # Steps are in a thread's own registers.
+    return row_sum(row_sum(values[None] * _widened(weights), 1), 1)
 
 
 @row_kernel
 def _low_rank_kernel(
-    residual, residual_stride, output, output_stride, inject, inject_stride, scale, down, gates, gates_stride, factors,
-    partial, counters, num_rows, eps, injects: tl.constexpr, num_streams: tl.constexpr, width: tl.constexpr,
-    num_outputs: tl.constexpr, block_n: tl.constexpr, block_k: tl.constexpr, splits_per_stream: tl.constexpr,
-    most_ahead: tl.constexpr, max_rows: tl.constexpr,
+    residual, residual_stride, output, output_stride, inject, inject_stride, scale, down, gates, factors, eps,
+    injects: tl.constexpr, num_streams: tl.constexpr, width: tl.constexpr, num_outputs: tl.constexpr,
+    gates_width: tl.constexpr, block_n: tl.constexpr, block_k: tl.constexpr, step_tile: tl.constexpr,
 ):  # fmt: skip
-    """gates [N, >= outputs] and each stream's norm, factors [rows, streams]. A block has a part of one stream.
-
-    partial [tiles, splits, rows, block_n + 1]: sums of products, then of the values' squares.
-    """
-    tile, split = tl.program_id(0), tl.program_id(1)
-    stream = split // splits_per_stream
-    share = split % splits_per_stream
-    steps: tl.constexpr = (width + block_k - 1) // block_k
-    # Of bytes: what wide loads need, and what the starts of all streams have if one does.
-    alignment: tl.constexpr = 16 if width % 8 == 0 else 1
-    rows, lanes = tl.arange(0, max_rows), tl.arange(0, block_n)
-    outputs = tile * block_n + lanes
-    weight_rows = down + tl.minimum(outputs, num_outputs - 1).to(tl.int64) * (num_streams * width) + stream * width
-    begin, end = share * steps // splits_per_stream, (share + 1) * steps // splits_per_stream
-    num_ahead: tl.constexpr = min(most_ahead, steps // splits_per_stream)
-    tiles, scales = (), ()
-    for early in tl.static_range(num_ahead):
-        places = (end - num_ahead + early) * block_k + tl.arange(0, block_k)
-        is_place = _true_places(places, width, block_k)
-        tiles += (_down_tile(weight_rows, places, is_place, alignment),)  # type: ignore[assignment]
-        scales += (tl.load(scale + stream * width + places[None, :], mask=is_place, other=0.0),)  # type: ignore[assignment]
+    """gates [N, streams, gates_width]: what each stream adds to an output; factors [N, streams] of their norms."""
+    row, tile, stream = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    steps = tl.arange(0, step_tile)[:, None]
+    places = steps * block_k + tl.arange(0, block_k)[None, :]
+    is_place = tl.broadcast_to(steps < width // block_k, (step_tile, block_k))
+    outputs = tile * block_n + tl.arange(0, block_n)
+    lines = down + tl.minimum(outputs, num_outputs - 1).to(tl.int64) * (num_streams * width) + stream * width
+    # Four as of fp32: so a thread has the values that belong to its weights.
+    weights = _load_lines(lines, places, is_place, block_k, 4)
+    scales = _load_places(scale + stream * width, places, is_place, block_k)
     await_last_launch()
-    weight = tl.zeros((max_rows, 1), tl.float32)
+    values = _load_places(residual + row * residual_stride + stream * width, places, is_place, block_k)
     if injects:
-        weight = tl.load(inject + rows * inject_stride + stream, mask=rows < num_rows, other=0.0)[:, None]
-    last_values = ()
-    for early in tl.static_range(num_ahead):
-        places = (end - num_ahead + early) * block_k + tl.arange(0, block_k)
-        values = _injected(
-            residual + stream * width, residual_stride, output, output_stride, weight, places, num_rows, injects,
-            width, block_k, max_rows, 1,
-        )  # fmt: skip
-        last_values += (values,)  # type: ignore[assignment]
-    total = tl.zeros((16, block_n), tl.float32)
-    squares = tl.zeros((max_rows, block_k), tl.float32)
-    # Known to be nothing where all tiles are there already.
-    if num_ahead * splits_per_stream < steps:
-        for step in range(begin, end - num_ahead):
-            places = step * block_k + tl.arange(0, block_k)
-            is_place = _true_places(places, width, block_k)
-            weights = _down_tile(weight_rows, places, is_place, alignment)
-            values = _injected(
-                residual + stream * width, residual_stride, output, output_stride, weight, places, num_rows, injects,
-                width, block_k, max_rows, alignment,
-            )  # fmt: skip
-            squares = tl.fma(values, values, squares)
-            values *= tl.load(scale + stream * width + places[None, :], mask=is_place, other=0.0)
-            total = multiply_lines(values, weights, total, block_k, max_rows)
-    for early in tl.static_range(num_ahead):
-        values, weights = last_values[early], untouched(tiles[early], num_rows)
-        squares = tl.fma(values, values, squares)
-        total = multiply_lines(values * scales[early], weights, total, block_k, max_rows)
-    num_splits: tl.constexpr = num_streams * splits_per_stream
-    products = row_sum(tl.reshape(total, (16 // max_rows, max_rows, block_n)), 0)
-    line: tl.constexpr = block_n + 1
-    own = partial + (tile * num_splits + split) * (max_rows * line)
-    tl.store(own + rows[:, None] * line + lanes[None, :], products, cache_modifier=".cg")
-    tl.store(own + rows * line + block_n, row_sum(squares, 1), cache_modifier=".cg")
-    if not is_last_arrival(counters + tile, num_splits):
-        return
-    first = partial + tile * (num_splits * max_rows * line)
-    # All under way before the first is added.
-    parts = ()
-    for part in tl.static_range(num_splits):
-        found = first + part * (max_rows * line) + rows * line
-        parts += (  # type: ignore[assignment]
-            tl.load(found[:, None] + lanes[None, :], cache_modifier=".cg"),
-            tl.load(found + block_n, cache_modifier=".cg"),
-        )
-    gate = tl.zeros((max_rows, block_n), tl.float32)
-    for source in tl.static_range(num_streams):
-        products = tl.zeros((max_rows, block_n), tl.float32)
-        square = tl.zeros((max_rows,), tl.float32)
-        for part in tl.static_range(splits_per_stream):
-            products += parts[2 * (source * splits_per_stream + part)]
-            square += parts[2 * (source * splits_per_stream + part) + 1]
-        factor = tl.rsqrt(square / width + eps)
-        gate += products * factor[:, None]
-        if tile == 0:
-            tl.store(factors + rows * num_streams + source, factor)
-    places = gates + rows[:, None] * gates_stride + outputs[None, :]
-    tl.store(places, gate, mask=(rows < num_rows)[:, None] & (outputs < num_outputs)[None, :])
+        weight = tl.load(inject + row * inject_stride + stream)
+        added = _load_places(output + row * output_stride, places, is_place, block_k)
+        values = tl.fma(added, tl.broadcast_to(weight, (step_tile, block_k)), values)
+    factor = tl.rsqrt(row_sum(row_sum(values * values, 0), 0) / width + eps)
+    gate = _multiply(values * scales, weights) * factor
+    source = row * num_streams + stream
+    tl.store(gates + source * gates_width + outputs, gate, mask=outputs < num_outputs)
+    tl.store(factors + source, factor, mask=tile == 0)
 
 
 @row_kernel
 def _mix_kernel(
-    residual, residual_stride, output, output_stride, inject, inject_stride, scale, gates, gates_stride, factors, up,
-    mixed, own_inject, num_rows, injects: tl.constexpr, num_streams: tl.constexpr, stream_tile: tl.constexpr,
-    width: tl.constexpr, rank: tl.constexpr, num_injects: tl.constexpr, inject_tile: tl.constexpr,
-    block_n: tl.constexpr, block_k: tl.constexpr, most_ahead: tl.constexpr, max_rows: tl.constexpr,
+    residual, residual_stride, output, output_stride, inject, inject_stride, scale, gates, factors, up, mixed,
+    own_inject, injects: tl.constexpr, num_streams: tl.constexpr, stream_tile: tl.constexpr, width: tl.constexpr,
+    rank: tl.constexpr, gates_width: tl.constexpr, num_injects: tl.constexpr, inject_tile: tl.constexpr,
+    block_n: tl.constexpr, block_k: tl.constexpr, step_tile: tl.constexpr,
 ):  # fmt: skip
-    """gates [N, >= rank + injects]: the low-rank activations, then the raw inject gates.
+    """gates [N, streams, >= rank + injects]: parts of the low-rank activations, then of the raw inject gates.
 
     A block's tile holds its hidden dims of one stream after the other; with `injects` it keeps their new residual.
     """
+    row, tile = tl.program_id(0), tl.program_id(1)
     lines = tl.arange(0, stream_tile * block_n)
-    stream, places = lines // block_n, tl.program_id(0) * block_n + lines % block_n
-    is_line = (stream < num_streams) & (places < width)
-    rows = tl.arange(0, max_rows)[:, None]
-    is_value = (rows < num_rows) & is_line[None, :]
-    targets = residual + rows * residual_stride + (stream * width + places)[None, :]
+    stream, dims = lines // block_n, tile * block_n + lines % block_n
+    is_line = (stream < num_streams) & (dims < width)
+    steps = tl.arange(0, step_tile)[:, None]
+    places = steps * block_k + tl.arange(0, block_k)[None, :]
+    is_place = tl.broadcast_to(steps < rank // block_k, (step_tile, block_k))
+    weights = _load_lines(up + tl.where(is_line, stream * width + dims, 0) * rank, places, is_place, block_k, 8)
     # Under way while the weights are; a store of what comes of them would hold the weights up.
-    values = tl.load(targets, mask=is_value, other=0.0)
+    targets = residual + row * residual_stride + stream * width + dims
+    values = tl.load(targets, mask=is_line, other=0.0)
     if injects:
-        added = tl.load(output + rows * output_stride + places[None, :], mask=is_value, other=0.0)
-        weight = tl.load(inject + rows * inject_stride + stream[None, :], mask=is_value, other=0.0)
-    scales = tl.load(scale + stream * width + places, mask=is_line, other=0.0)[None, :]
-    up_rows = up + tl.where(is_line, stream * width + places, 0) * rank
-    num_ahead: tl.constexpr = min(most_ahead, rank // block_k)
-    tiles = load_last_tiles(up_rows, rank, block_k, num_ahead)
+        added = tl.load(output + row * output_stride + dims, mask=is_line, other=0.0)
+        weight = tl.load(inject + row * inject_stride + stream, mask=is_line, other=0.0)
+    scales = tl.load(scale + stream * width + dims, mask=is_line, other=0.0)
     await_last_launch()
-    factor = tl.load(factors + rows * num_streams + stream[None, :], mask=is_value, other=0.0)
-    injects_at = tl.arange(0, inject_tile)[None, :]
-    is_inject = (rows < num_rows) & (injects_at < num_injects)
-    raw_inject = tl.load(gates + rows * gates_stride + rank + injects_at, mask=is_inject, other=0.0)
-    products = multiply_rows(
-        gates, gates_stride, num_rows, up_rows, tiles, 0, rank, stream_tile * block_n, block_k, num_ahead, max_rows,
-        activates=True,
-    )  # fmt: skip
-    weights = sigmoid(products)
+    factor = tl.load(factors + row * num_streams + stream, mask=is_line, other=0.0)
+    gates += row * (num_streams * gates_width)
+    injects_at = tl.arange(0, inject_tile)
+    is_inject = (injects_at < num_injects) & (tile == 0)
+    gate, raw_inject = tl.zeros((step_tile, block_k), tl.float32), tl.zeros((inject_tile,), tl.float32)
+    for source in tl.static_range(num_streams):
+        gate += _load_places(gates + source * gates_width, places, is_place, block_k)
+        raw_inject += tl.load(gates + source * gates_width + rank + injects_at, mask=is_inject, other=0.0)
+    mix = sigmoid(_multiply(silu(gate), weights))
     if injects:
         values = tl.fma(added.to(tl.float32), weight, values)
-        tl.store(targets, values, mask=is_value)
-    weighted = tl.where(is_value, weights * (values * factor * scales), 0.0)
-    total = row_sum(tl.reshape(weighted, (max_rows, stream_tile, block_n)), 1) / num_streams
-    places = tl.program_id(0) * block_n + tl.arange(0, block_n)
-    is_real = (rows < num_rows) & (places < width)[None, :]
-    tl.store(mixed + rows * width + places[None, :], total, mask=is_real)
-    targets = own_inject + rows * num_injects + injects_at
-    tl.store(targets, 2.0 * sigmoid(raw_inject), mask=is_inject & (tl.program_id(0) == 0))
+        tl.store(targets, values, mask=is_line)
+    weighted = tl.where(is_line, mix * (values * factor * scales), 0.0)
+    total = row_sum(tl.reshape(weighted, (stream_tile, block_n)), 0) / num_streams
+    dims = tile * block_n + tl.arange(0, block_n)
+    tl.store(mixed + row * width + dims, total, mask=dims < width)
+    tl.store(own_inject + row * num_injects + injects_at, 2.0 * sigmoid(raw_inject), mask=is_inject)

@@ -9,6 +9,7 @@ from runtime.kernels.torch_ops import hyper_connection as hyper_twin
 from runtime.kernels.torch_ops import norms as norms_twin
 from runtime.kernels.torch_ops import rotary as rotary_twin
 from runtime.kernels.triton_ops import heads, hyper_connection, norms
+from runtime.kernels.triton_ops.hyper_connection import MixTiling
 from tests.support.row_independence import assert_rows_stand_alone, poison_new_memory
 
 EPS = 1e-6
@@ -91,14 +92,17 @@ def test_mix_streams(
     )
 
 
-@pytest.mark.parametrize("num_ahead", [0, 2])
-def test_weights_may_be_read_ahead(num_ahead: int, device: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
-    inputs = make_hyper_connection(2, 272, 112, torch.bfloat16, True, device)
-    expected = hyper_connection.mix_streams(*inputs, 2, EPS)
-    monkeypatch.setattr(hyper_connection, "TILES_AHEAD", num_ahead)
-    results = hyper_connection.mix_streams(*inputs, 2, EPS)
-    # On a GPU the sum of squares may go another way.
-    for result, wanted in zip(results, expected, strict=True):
+@pytest.mark.parametrize("tiling", [MixTiling(4, 8, 16, 16, 1, 4), MixTiling(16, 16, 2, 8, 2, 1)])
+def test_every_cut_gives_the_same_but_for_rounding(tiling: MixTiling, device: torch.device) -> None:
+    inputs = make_hyper_connection(3, 272, 112, torch.bfloat16, True, device)
+    output, inject = torch.randn(4, 272, device=device), torch.rand(4, 3, device=device)
+    residuals = inputs[0].clone(), inputs[0].clone()
+    results = [
+        hyper_connection.inject_and_mix(residual, output, inject, *inputs[1:], 3, EPS, own)
+        for residual, own in zip(residuals, (tiling, None), strict=True)
+    ]
+    assert torch.equal(*residuals)
+    for result, wanted in zip(*results, strict=True):
         torch.testing.assert_close(result, wanted, rtol=2e-5, atol=1e-5)
 
 
