@@ -16,8 +16,9 @@ from torch import Tensor
 from runtime.kernels.triton_ops.launch_order import await_last_launch, begins_early
 from runtime.kernels.triton_ops.rows import check_aligned, check_rows, row_kernel, row_sum, sigmoid, silu
 
-_DOWN_WEIGHTS, _UP_WEIGHTS = 32 << 10, 16 << 10
-"""Of one block: 256 of bf16 to a thread, of which a third or so are beyond the width, and take no register."""
+_BLOCK_BYTES = 64 << 10
+"""Of weights, at most, in registers: 512 to a thread. What lies beyond a width that is no power of two counts, too, but
+takes none."""
 
 
 @dataclass(frozen=True)
@@ -33,17 +34,16 @@ class MixTiling:
     mix_k: int
     """The same of the rank."""
     down_warps: int = 4
-    mix_warps: int = 2
+    mix_warps: int = 4
 
     @classmethod
     def of(cls, num_streams: int, width: int, rank: int, dtype: torch.dtype) -> "MixTiling":
         """`width` of one stream. Raises ValueError for a rank that is not a multiple of 16."""
         if rank % 16:
             raise ValueError(f"streams are mixed through a multiple of 16 dims, not {rank}")
-        num_parts = dtype.itemsize // 2
-        down_n = _power_below(_DOWN_WEIGHTS // num_parts // triton.next_power_of_2(width), 8)
-        lines = triton.next_power_of_2(num_streams) * triton.next_power_of_2(rank)
-        mix_n = _power_below(_UP_WEIGHTS // num_parts // lines, 8)
+        num_weights = _BLOCK_BYTES // dtype.itemsize
+        down_n = _power_below(num_weights // triton.next_power_of_2(width), 8)
+        mix_n = _power_below(num_weights // triton.next_power_of_2(num_streams) // triton.next_power_of_2(rank), 16)
         return cls(down_n, min(512, width & -width), mix_n, min(64, rank & -rank))
 
 
@@ -96,7 +96,7 @@ def _mix(
         residual, residual.stride(0), output, 0 if output is None else output.stride(0), inject,
         0 if inject is None else inject.stride(0), scale,
     )  # fmt: skip
-    _low_rank_kernel[(num_rows, triton.cdiv(num_outputs, tiling.down_n), num_streams)](
+    _low_rank_kernel[(triton.cdiv(num_outputs, tiling.down_n), num_streams, num_rows)](
         *streams, down, gates, factors, eps, injects=output is not None, num_streams=num_streams, width=width,
         num_outputs=num_outputs, gates_width=gates_width, block_n=tiling.down_n, block_k=tiling.down_k,
         step_tile=triton.next_power_of_2(width // tiling.down_k), num_warps=tiling.down_warps,
@@ -104,7 +104,7 @@ def _mix(
     )  # fmt: skip
     mixed = torch.empty(num_rows, width, dtype=torch.float32, device=residual.device)
     own_inject = torch.empty(num_rows, num_outputs - rank, dtype=torch.float32, device=residual.device)
-    _mix_kernel[(num_rows, triton.cdiv(width, tiling.mix_n))](
+    _mix_kernel[(triton.cdiv(width, tiling.mix_n), num_rows)](
         *streams, gates, factors, up, mixed, own_inject, injects=output is not None, num_streams=num_streams,
         stream_tile=triton.next_power_of_2(num_streams), width=width, rank=rank, gates_width=gates_width,
         num_injects=num_outputs - rank, inject_tile=triton.next_power_of_2(max(1, num_outputs - rank)),
@@ -171,7 +171,7 @@ def _low_rank_kernel(
     gates_width: tl.constexpr, block_n: tl.constexpr, block_k: tl.constexpr, step_tile: tl.constexpr,
 ):  # fmt: skip
     """gates [N, streams, gates_width]: what each stream adds to an output; factors [N, streams] of their norms."""
-    row, tile, stream = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    tile, stream, row = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     steps = tl.arange(0, step_tile)[:, None]
     places = steps * block_k + tl.arange(0, block_k)[None, :]
     is_place = tl.broadcast_to(steps < width // block_k, (step_tile, block_k))
@@ -204,7 +204,7 @@ def _mix_kernel(
 
     A block's tile holds its hidden dims of one stream after the other; with `injects` it keeps their new residual.
     """
-    row, tile = tl.program_id(0), tl.program_id(1)
+    tile, row = tl.program_id(0), tl.program_id(1)
     lines = tl.arange(0, stream_tile * block_n)
     stream, dims = lines // block_n, tile * block_n + lines % block_n
     is_line = (stream < num_streams) & (dims < width)
