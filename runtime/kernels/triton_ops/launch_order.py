@@ -3,7 +3,8 @@
 What its start costs is paid by then, and its weights are under way. Cards from 9.0 on have it; on others a launch
 begins when the one before has ended, as ever. Before a kernel calls `await_last_launch` it writes nothing and reads
 weights only. One exception: that call lets the next launch begin, so whoever runs knows that all before its predecessor
-has ended, and may read what that left, if the predecessor is always the same.
+has ended, and may read what that left, if the predecessor is always the same or changes none of it. (*ensure* reads the
+slot map, which launches other than itself leave alone.)
 
 A launch that waits for another stream as well is made without `begins_early`.
 """
