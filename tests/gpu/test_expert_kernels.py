@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from runtime.kernels.torch_ops import fp8, nvfp4
-from runtime.kernels.triton_ops import router, slots, workspace
+from runtime.kernels.triton_ops import dense, launch_order, router, slots, workspace
 from runtime.kernels.triton_ops.copying import copy_missed
 from runtime.kernels.triton_ops.experts import TUNINGS, expert_rows, expert_rows_by_arrival
 from runtime.record import RecordLayout
@@ -242,3 +242,38 @@ def test_ensure_takes_the_victims_of_the_slot_cache(policy: str, device: torch.d
 @pytest.mark.parametrize("shape", [SlotShape(48, 512, 10, 1650, 1), SlotShape(48, 512, 10, 20_000, 1)], ids=str)
 def test_ensure_of_the_flagship(policy: str, shape: SlotShape, device: torch.device) -> None:
     SideBySide(slots, policy, shape, device, seed=1).run(20)
+
+
+@pytest.mark.parametrize("policy", ["lru", "rule"])
+@pytest.mark.parametrize("num_rows", [1, 4])
+def test_ensure_that_reads_early_sees_all_that_is_older(
+    policy: str, num_rows: int, device: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Layers behind each other with nothing but their router between, as a graph, and one launch after the other."""
+    gates = [torch.randn(512, HIDDEN, device=device).bfloat16() for _ in range(12)]
+    hidden = torch.randn(num_rows, HIDDEN, device=device)
+    states = [slots.SlotState.empty(len(gates), 512, 400, 40, device) for _ in range(2)]
+
+    def step(state: slots.SlotState) -> list[Tensor]:
+        slots.begin_step(state)
+        arrivals = []
+        for layer, gate in enumerate(gates):
+            logits = dense.linear(hidden, gate)
+            ids, _ = router.route(logits, NUM_CHOICES, True)
+            arrivals.append(slots.ensure(state, policy, layer, ids, logits, 1)[1])
+        return arrivals
+
+    step(states[0])
+    states[0].reset()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        results = step(states[0])
+    states[0].reset()
+    monkeypatch.setattr(launch_order, "LAUNCHES_EARLY", False)
+    for _ in range(100):
+        hidden.add_(torch.randn_like(hidden) / 2)
+        expected = step(states[1])
+        graph.replay()
+        assert all(torch.equal(*pair) for pair in zip(results, expected, strict=True))
+    assert torch.equal(states[0].owner, states[1].owner)
+    assert torch.equal(states[0].counters, states[1].counters)

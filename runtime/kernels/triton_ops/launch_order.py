@@ -6,6 +6,9 @@ weights only. One exception: that call lets the next launch begin, so whoever ru
 has ended, and may read what that left, if the predecessor is always the same or changes none of it. (*ensure* reads the
 slot map, which launches other than itself leave alone.)
 
+A kernel that calls `let_next_begin` before it waits lets the next begin one launch earlier still: what that reads early
+must be older than the two before it.
+
 A launch that waits for another stream as well is made without `begins_early`.
 """
 
@@ -39,4 +42,11 @@ def await_last_launch():
     """What the launches before have stored is visible from here on, and the next launch may begin."""
     if not INTERPRETED and tl.target_info.cuda_capability_geq(9, 0):
         gdc_wait()
+        gdc_launch_dependents()
+
+
+@triton.jit
+def let_next_begin():
+    """The next launch may begin, though this one has not waited yet."""
+    if not INTERPRETED and tl.target_info.cuda_capability_geq(9, 0):
         gdc_launch_dependents()

@@ -37,8 +37,8 @@ SLOT_BITS = 16
 """Of a key; the score has the others: scores stay within 2^47 for 2^30 tokens or 2^40 calls."""
 MOST_KEYS = 4096
 """That registers hold at a time; more slots than that take their turns."""
-MOST_EARLY = 4
-"""Victims sought while the router still chooses, which takes it about as long; none where slots take turns."""
+MOST_EARLY = 6
+"""Victims sought during the router's product and top-k, which take about as long; none where slots take turns."""
 _STAMP, _LAST_TOK, _LOG2 = tl.constexpr(1), tl.constexpr(2), tl.constexpr(3)
 """Rows of `SlotState.seen`; row 0 is the owner."""
 _EMPTY_KEY = tl.constexpr(-(1 << 62))
@@ -316,9 +316,6 @@ def _ensure_kernel(
     layer_tok_ptr = last_tok_ptr + layer * NUM_EXPERTS
     stamp = tl.load(clock_ptr) + 1
     tok = tl.load(tok_ptr)
-    num_routed_before = tl.load(counters_ptr)
-    num_missed_before = tl.load(counters_ptr + 1)
-    num_bytes_before = tl.load(counters_ptr + 2)
     all_experts = tl.arange(0, EXPERTS)
     is_expert = all_experts < NUM_EXPERTS
     slot_of = tl.load(tl.multiple_of(layer_slots_ptr + all_experts, 4), mask=is_expert, other=-1)
@@ -358,6 +355,13 @@ def _ensure_kernel(
     experts, found, is_route = _routes(ids_ptr, slot_of, NUM_ROUTES, ROUTES)
     other_experts, other_found, is_other = _routes(ids_ptr, slot_of, NUM_ROUTES, ROUTES)
     layer_owners = experts + layer * NUM_EXPERTS
+    log2_count = tl.zeros([ROUTES], tl.int64)
+    if IS_RULE:
+        log2_count = tl.gather(counts, tl.where(is_route, experts, 0), 0)
+    # Under way while the routes are sorted out.
+    num_routed_before = tl.load(counters_ptr)
+    num_missed_before = tl.load(counters_ptr + 1)
+    num_bytes_before = tl.load(counters_ptr + 2)
 
     # Distinct experts: of the rows that route to one, the first counts.
     if NUM_ROWS == 1:
@@ -460,7 +464,6 @@ def _ensure_kernel(
     tl.store(clock_ptr, stamp)
     if IS_RULE:
         # What was routed is pinned, so its count is of no use before.
-        log2_count = tl.gather(counts, tl.where(is_route, experts, 0), 0)
         # Every thread knows by now which early victims were refreshed.
         tl.debug_barrier()
         _count_uses(last_tok_ptr, log2_count_ptr, counted_tok_ptr, layer_owners, log2_count, tok, is_route)
@@ -481,8 +484,8 @@ def ensure(
     records are there (those that need no copy first), the slot of each, and its place in the work list or -1.
 
     expert_ids int64 [R, k], router_logits fp32 [R, E]; `policy` is lru or rule. Leaves the work list of `copy_missed`
-    in the state. Where the launch before is another *ensure* of the state, `is_in_order` waits for its end: the state
-    is read early. Raises ValueError for more slots than a key can number.
+    in the state. Where one of the two launches before is another *ensure* of the state, `is_in_order` waits for its
+    end: the state is read early. Raises ValueError for more slots than a key can number.
     """
     check_contiguous(expert_ids=expert_ids, router_logits=router_logits)
     (num_layers, num_experts), num_slots = state.slot_of.shape, state.owner.numel()
