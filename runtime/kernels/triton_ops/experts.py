@@ -122,11 +122,17 @@ def _copy_arriving(
     """A copier's share of all missed records, in two parts each: counters 2 * place and 2 * place + 1."""
     RECORD_WORDS: tl.constexpr = LAYOUT.record_bytes // 4
     copier = tl.program_id(0)
-    for part in range(2 * tl.load(num_missed_ptr)):
+    # Where the first record lies is asked for together with whether there is one.
+    num_missed = tl.load(num_missed_ptr)
+    source_ptr, target_ptr = record_pair(
+        bank_ptr, pool_ptr, missed_experts_ptr, missed_slots_ptr, 0, slot_bytes // 16, RECORD_WORDS
+    )
+    for part in range(2 * num_missed):
         place = part // 2
-        source_ptr, target_ptr = record_pair(
-            bank_ptr, pool_ptr, missed_experts_ptr, missed_slots_ptr, place, slot_bytes // 16, RECORD_WORDS
-        )
+        if part > 1:
+            source_ptr, target_ptr = record_pair(
+                bank_ptr, pool_ptr, missed_experts_ptr, missed_slots_ptr, place, slot_bytes // 16, RECORD_WORDS
+            )
         record = place * CUT.pieces
         first = record + (part % 2) * CUT.up_pieces
         end = record + tl.where(part % 2 == 0, CUT.up_pieces, CUT.pieces)
