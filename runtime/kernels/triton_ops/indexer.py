@@ -1,7 +1,7 @@
 """The indexer of sparse attention in a decode step: index keys, block scores, and the best blocks of each row.
 
 Equal scores go to the lower block. Selection is exact: the best `budget` blocks lie in the `budget` groups of blocks
-with the best maxima, and those few are ranked bit by bit within one thread block.
+with the best maxima, and those few are ranked within one thread block; all blocks at once where there are no more.
 """
 
 import torch
@@ -14,8 +14,8 @@ from runtime.kernels.triton_ops.rows import (
     check_aligned,
     dot,
     dot_wide,
-    is_among_largest,
     ordered_bits,
+    places_of_largest,
     row_kernel,
     row_sum,
     split_part,
@@ -26,8 +26,8 @@ _GROUP_BLOCKS = 8
 """Blocks of one group."""
 _SCORE_BLOCKS = 128
 """Blocks that one thread block scores."""
-_SELECT_WARPS = 16
-"""Of the one thread block that ranks a row's blocks, where they are thousands."""
+_SELECT_WARPS, _SELECT_VALUES = 16, 256
+"""Most warps of the one thread block that ranks a row's blocks, and how many values each is to have at least."""
 
 
 def write_index_rows(
@@ -66,15 +66,15 @@ def select_rows(
         **begins_early(index_q.device),
     )  # fmt: skip
     selected = torch.empty(num_rows, budget, dtype=torch.int64, device=index_q.device)
-    candidates = torch.empty(num_rows, budget, dtype=torch.int32, device=index_q.device)
     # No more groups can be candidates than there are.
-    candidate_tile = triton.next_power_of_2(min(num_groups, budget))
+    is_narrowed, candidate_tile = num_groups > budget, triton.next_power_of_2(min(num_groups, budget))
+    candidates = torch.empty(num_rows, budget, dtype=torch.int32, device=index_q.device) if is_narrowed else None
     group_tile, budget_tile = triton.next_power_of_2(num_groups), triton.next_power_of_2(budget)
+    most_values = max(group_tile if is_narrowed else 0, candidate_tile * _GROUP_BLOCKS)
     _select_kernel[(num_rows,)](
         scores, maxima, candidates, positions, selected, num_groups, budget, block_tokens=block_tokens,
         group=_GROUP_BLOCKS, group_tile=group_tile, candidate_tile=candidate_tile, budget_tile=budget_tile,
-        num_warps=_SELECT_WARPS if max(group_tile, candidate_tile * _GROUP_BLOCKS) >= 4096 else 4,
-        **begins_early(index_q.device),
+        num_warps=min(max(most_values // _SELECT_VALUES, 4), _SELECT_WARPS), **begins_early(index_q.device),
     )  # fmt: skip
     return selected
 
@@ -160,33 +160,42 @@ def _select_kernel(
     scores, maxima, candidates, positions, selected, num_groups, budget, block_tokens: tl.constexpr,
     group: tl.constexpr, group_tile: tl.constexpr, candidate_tile: tl.constexpr, budget_tile: tl.constexpr,
 ):  # fmt: skip
-    await_last_launch()
+    """Without `candidates` no row can have more groups than the budget, and all blocks are ranked at once."""
     row = tl.program_id(0)
+    # Older than the scores.
     num_complete = ((tl.load(positions + row) + 1) // block_tokens).to(tl.int32)
+    await_last_launch()
     chosen = selected + row * budget
     ranks = tl.arange(0, budget_tile)
     if num_complete <= budget:
         tl.store(chosen + ranks, tl.where(ranks < num_complete, ranks, -1).to(tl.int64), mask=ranks < budget)
         return
-    groups = tl.arange(0, group_tile)
-    num_full = (num_complete + group - 1) // group
-    num_candidates = tl.minimum(num_full, budget)
-    is_candidate = groups < num_full
-    if num_full > budget:
-        best = tl.load(maxima + row * num_groups + groups, mask=is_candidate, other=-1.0)
-        is_candidate = is_among_largest(ordered_bits(best), num_candidates)
-    tl.store(candidates + row * budget + tl.cumsum(is_candidate.to(tl.int32), 0) - 1, groups, mask=is_candidate)
-    tl.debug_barrier()
-    members = tl.arange(0, candidate_tile * group)
-    is_member = members // group < num_candidates
-    blocks = _members(candidates + row * budget, members, is_member, group)
+    members = tl.arange(0, candidate_tile * group)[None, :]
+    blocks, is_member = members, members < num_complete
+    if candidates is not None:
+        listed, num_full = candidates + row * budget, (num_complete + group - 1) // group
+        _list_candidates(maxima + row * num_groups, listed, num_full, budget, group_tile)
+        is_member = members // group < tl.minimum(num_full, budget)
+        blocks = _members(listed, members, is_member, group)
     score = tl.load(scores + row * num_groups * group + blocks, mask=is_member, other=-1.0)
-    is_best = is_among_largest(ordered_bits(score), budget)
-    places = tl.cumsum(is_best.to(tl.int32), 0) - 1
-    # Read again, since registers are short.
+    places = places_of_largest(ordered_bits(score), budget)
+    if candidates is not None:
+        # Read again, since registers are short.
+        tl.debug_barrier()
+        blocks = _members(listed, members, is_member, group)
+    tl.store(chosen + places, blocks.to(tl.int64), mask=places >= 0)
+
+
+@triton.jit
+def _list_candidates(maxima, listed, num_full, budget, group_tile: tl.constexpr):
+    """The up to `budget` best of a row's groups, ascending, for all threads to read."""
+    groups = tl.arange(0, group_tile)[None, :]
+    places, is_full = groups, groups < num_full
+    if num_full > budget:
+        best = tl.load(maxima + groups, mask=is_full, other=-1.0)
+        places = places_of_largest(ordered_bits(best), budget)
+    tl.store(listed + places, groups, mask=is_full & (places >= 0))
     tl.debug_barrier()
-    blocks = _members(candidates + row * budget, members, is_member, group)
-    tl.store(chosen + places, blocks.to(tl.int64), mask=is_best)
 
 
 @triton.jit

@@ -2,9 +2,10 @@
 
 What its start costs is paid by then, and its weights are under way. Cards from 9.0 on have it; on others a launch
 begins when the one before has ended, as ever. Before a kernel calls `await_last_launch` it writes nothing and reads
-weights only. One exception: that call lets the next launch begin, so whoever runs knows that all before its predecessor
-has ended, and may read what that left, if the predecessor is always the same or changes none of it. (*ensure* reads the
-slot map, which launches other than itself leave alone.)
+only weights, and what torch has written of a step's inputs: positions, page tables, angles. A launch of torch's lets
+the next one begin when it has ended. One exception: `await_last_launch` lets the next launch begin, so whoever runs
+knows that all before its predecessor has ended, and may read what that left, if the predecessor is always the same or
+changes none of it. (*ensure* reads the slot map, which launches other than itself leave alone.)
 
 A kernel that calls `let_next_begin` before it waits lets the next begin one launch earlier still: what that reads early
 must be older than the two before it.

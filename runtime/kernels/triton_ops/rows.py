@@ -117,10 +117,6 @@ def dot_wide(left, right, total):
     return dot(high, right, dot(low, right, total))
 
 
-LOWEST = tl.constexpr(-(1 << 31))
-"""Below every number's ordered bits."""
-
-
 @triton.jit
 def ordered_bits(values):
     """int32 that compare as the fp32 values do, -0.0 like 0.0."""
@@ -135,31 +131,34 @@ def value_of_ordered_bits(bits):
 
 
 @triton.jit
-def is_among_largest(values, k):
-    """bool [block]: the k largest of int32 `values` [block], 1 <= k <= block < 2**16; equal ones by rising index.
+def places_of_largest(values, k):
+    """int32 [1, block]: the places of the k largest of `values` among these, by index; -1 for all others.
 
-    Finds a border two bits at a time, highest first, until exactly k values are not below it.
+    values int32 [1, block], of which at least k >= 1 are not negative; block < 2**16. Of equal ones the first are
+    taken. Raises a border while k values reach it: each time to the best of eight higher ones, of which the first is
+    the next number, so that the search ends as well where all that are left are equal.
     """
-    found, count, shift = tl.zeros((), tl.int32), tl.zeros((), tl.int64), tl.full((), 30, tl.int32)
-    while (shift >= 0) & (count != k):
-        digit = tl.full((), 1, tl.int32) << shift
-        first, second = (found | digit) ^ LOWEST, (found | (digit * 2)) ^ LOWEST
-        third = (found | (digit * 3)) ^ LOWEST
-        # Three counts in one sum.
-        pair = (values >= first).to(tl.int32) + ((values >= second).to(tl.int32) << 16)
-        counts = tl.sum((values >= third).to(tl.int64) * (1 << 32) + pair.to(tl.int64), 0)
-        one, two, three = counts & 0xFFFF, (counts >> 16) & 0xFFFF, counts >> 32
-        steps = (one >= k).to(tl.int32) + (two >= k).to(tl.int32) + (three >= k).to(tl.int32)
-        count = tl.where(steps == 0, count, tl.where(steps == 1, one, tl.where(steps == 2, two, three)))
-        found = found | (digit * steps)
-        shift -= 2
-    border = found ^ LOWEST
-    is_chosen = values >= border
-    if count != k:
-        is_equal = values == border
-        num_equal = k - tl.sum((values > border).to(tl.int32), 0)
-        is_chosen = (values > border) | (is_equal & (tl.cumsum(is_equal.to(tl.int32), 0) <= num_equal))
-    return is_chosen
+    tried = tl.arange(0, 8)
+    border, shift = tl.zeros((), tl.int32), tl.full((), 28, tl.int32)
+    num_above, num_reach = tl.full((), 1 << 16, tl.int32), tl.zeros((), tl.int32)
+    while (num_above >= k) & (num_reach != k):
+        steps = tl.where(tried == 0, 1, tried << shift)
+        # A hex digit for each of the eight, counting up to eight values.
+        reached = tl.minimum(tl.maximum(values - border, 0) >> shift, 7)
+        digits = tl.where(values > border, 0x11111111 >> (28 - 4 * reached), 0)
+        digits = tl.sum(tl.reshape(digits, (8, values.shape[1] // 8)), 0)
+        counts = tl.sum((digits[None, :] >> (4 * tried)[:, None]) & 15, 1)
+        num_above, can_rise = tl.max(counts, 0), counts >= k
+        num_reach = tl.min(tl.where(can_rise, counts, 1 << 16), 0)
+        border += tl.max(tl.where(can_rise, steps, 0), 0)
+        shift = tl.maximum(shift - 3, 0)
+    num_equal = tl.where(num_reach == k, k, k - num_above)
+    is_above, is_equal = values > border, values == border
+    # Two counts in one scan.
+    counted = tl.cumsum(is_above.to(tl.int32) + (is_equal.to(tl.int32) << 16), 1)
+    equal = (counted >> 16) & 0xFFFF
+    is_chosen = is_above | (is_equal & (equal <= num_equal))
+    return tl.where(is_chosen, (counted & 0xFFFF) + tl.minimum(equal, num_equal) - 1, -1)
 
 
 @triton.jit

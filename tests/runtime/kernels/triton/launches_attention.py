@@ -20,7 +20,9 @@ def launch_write() -> None:
 def launch_select() -> None:
     for dtype in (torch.bfloat16, torch.float32):
         keys = torch.empty(8, 16, 128, dtype=dtype)
-        indexer.select_rows(torch.empty(4, 4, 128), keys, PAGES, ROWS, 512, 4)
+        # Thousands of blocks, and as few as groups that are all candidates.
+        for pages in (PAGES, PAGES[:, :128].contiguous()):
+            indexer.select_rows(torch.empty(4, 4, 128), keys, pages, ROWS, 512, 4)
 
 
 def launch_attend_sparse() -> None:
