@@ -108,12 +108,12 @@ def _attend_split_kernel(
     most_splits: tl.constexpr,
 ):  # fmt: skip
     """Unnormalised outputs [R, Hq, splits, D], and [R, Hq, splits, 2]: largest score (log2) and sum of weights."""
-    await_last_launch()
     row, kv_head, split = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     position = tl.load(positions + row)
     num_seen, in_blocks = _seen(position, budget, block_tokens)
     steps = _split_steps(num_seen, tile, most_splits)
     begin, end = split * steps * tile, tl.minimum((split + 1) * steps * tile, num_seen)
+    await_last_launch()
     if begin >= num_seen:
         return
     heads, dims = tl.arange(0, lines), tl.arange(0, dim_tile)
@@ -158,15 +158,17 @@ def _attend_sum_kernel(
     has_gate: tl.constexpr, num_heads: tl.constexpr, head_dim: tl.constexpr, dim_tile: tl.constexpr, tile: tl.constexpr,
     most_splits: tl.constexpr, chunk: tl.constexpr,
 ):  # fmt: skip
-    await_last_launch()
     row, head = tl.program_id(0), tl.program_id(1)
     num_seen, _ = _seen(tl.load(positions + row), budget, block_tokens)
     split_tokens = _split_steps(num_seen, tile, most_splits) * tile
     num_splits = (num_seen + split_tokens - 1) // split_tokens
     start = (row * num_heads + head) * most_splits
-    every = tl.arange(0, most_splits)
+    every, dims = tl.arange(0, most_splits), tl.arange(0, dim_tile)
+    if has_gate:
+        # Older than the splits.
+        opened = tl.load(gate + row * gate_stride + head * head_dim + dims, mask=dims < head_dim, other=0.0)
+    await_last_launch()
     largest = tl.max(tl.load(stats + 2 * (start + every), mask=every < num_splits, other=float("-inf")), 0)
-    dims = tl.arange(0, dim_tile)
     weight = tl.zeros((), tl.float32)
     total = tl.zeros((dim_tile,), tl.float32)
     for first in range(0, num_splits, chunk):
@@ -179,5 +181,5 @@ def _attend_sum_kernel(
         total += row_sum(shrink[:, None] * tl.load(partial + places, mask=is_value, other=0.0), 0)
     mixed = total / weight
     if has_gate:
-        mixed *= sigmoid(tl.load(gate + row * gate_stride + head * head_dim + dims, mask=dims < head_dim, other=0.0))
+        mixed *= sigmoid(opened)
     tl.store(output + (row * num_heads + head) * head_dim + dims, mixed, mask=dims < head_dim)

@@ -122,16 +122,17 @@ def _score_kernel(
     block: tl.constexpr,
 ):  # fmt: skip
     """scores [R, groups * group], -1 for blocks that are not complete, and each group's best, maxima [R, groups]."""
-    await_last_launch()
     row, tile = tl.program_id(0), tl.program_id(1)
     num_complete = (tl.load(positions + row) + 1) // block_tokens
-    if num_complete <= budget or tile * block >= num_complete:
-        return
     blocks, dims = tile * block + tl.arange(0, block), tl.arange(0, dim_tile)
     is_complete, is_dim = blocks < num_complete, dims < head_dim
     last_tokens = tl.minimum(blocks + 1, num_complete) * block_tokens - 1
     pages = tl.load(page_table + row * table_stride + last_tokens // page_tokens)
     slots = pages * num_slots + last_tokens % page_tokens // block_tokens
+    # The newest key may be the last launch's.
+    await_last_launch()
+    if num_complete <= budget or tile * block >= num_complete:
+        return
     places = tl.multiple_of(index_keys + slots[:, None] * head_dim + dims[None, :], (1, 16))
     keys = tl.load(places, mask=is_dim[None, :], other=0.0)
     heads = tl.arange(0, head_tile)
@@ -162,7 +163,6 @@ def _select_kernel(
 ):  # fmt: skip
     """Without `candidates` no row can have more groups than the budget, and all blocks are ranked at once."""
     row = tl.program_id(0)
-    # Older than the scores.
     num_complete = ((tl.load(positions + row) + 1) // block_tokens).to(tl.int32)
     await_last_launch()
     chosen = selected + row * budget
