@@ -58,7 +58,7 @@ class Ops:
     write_rows: Op
     turn_heads: Op
     place_heads: Op
-    write_index_rows: Op
+    place_indexed_heads: Op
     select_rows: Op
     attend_rows: Op
     ngram_contexts: Op
@@ -100,7 +100,7 @@ _TORCH_OPS = Ops(
     write_rows=attention_rows.write_rows,
     turn_heads=attention_rows.turn_heads,
     place_heads=attention_rows.place_heads,
-    write_index_rows=attention_rows.write_index_rows,
+    place_indexed_heads=attention_rows.place_indexed_heads,
     select_rows=attention_rows.select_rows,
     attend_rows=attention_rows.attend_rows,
     ngram_contexts=ngram.ngram_contexts,
@@ -174,7 +174,7 @@ def triton_ops() -> Ops:
         write_rows=attention.write_rows,
         turn_heads=heads.turn_heads,
         place_heads=heads.place_heads,
-        write_index_rows=indexer.write_index_rows,
+        place_indexed_heads=heads.place_indexed_heads,
         select_rows=indexer.select_rows,
         attend_rows=attention.attend_rows,
         context_rows=ngram.context_rows,

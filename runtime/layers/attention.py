@@ -77,13 +77,14 @@ class Attention:
         ops, indexer = self._ops, self._indexer
         qk, v, gate, index_q, index_k = self._project(hidden)
         keys, values = pages.keys[self.index], pages.values[self.index]
-        q = ops.place_heads(
-            qk, v, self._qk_scale, self._eps, rotary, keys, values, rows.page_table, rows.positions
-        )  # fmt: skip
         blocks, block_tokens = None, 0
-        if indexer is not None and block_rotary is not None:
-            indexer.write_rows(index_k, rows, block_rotary, pages, states)
-            blocks, block_tokens = indexer.select_rows(index_q, rows, rotary, pages), indexer.block_tokens
+        new = qk, v, self._qk_scale, self._eps, rotary, keys, values, rows.page_table, rows.positions
+        if indexer is None or block_rotary is None:
+            q = ops.place_heads(*new)
+        else:
+            index_rows = indexer.new_rows(index_q, index_k, rows, block_rotary, pages, states)
+            q, index_q = ops.place_indexed_heads(*new, index_rows)
+            blocks, block_tokens = indexer.select_rows(index_q, rows, pages), indexer.block_tokens
         mixed = ops.attend_rows(
             q, keys, values, rows.page_table, rows.positions, self._scale, blocks, block_tokens,
             gate if self._attention.has_output_gate else None,

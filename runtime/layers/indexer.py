@@ -7,6 +7,7 @@ from runtime.cache.page_pool import PagePool
 from runtime.cache.state_pool import StatePool
 from runtime.families.names import NameMap
 from runtime.kernels.ops import Ops
+from runtime.kernels.torch_ops.attention_rows import IndexRows
 from runtime.layers.attention_plan import AttentionPlan
 from runtime.layers.dense_weights import DenseWeights
 from runtime.layers.rotary import RotaryTable
@@ -48,32 +49,25 @@ class Indexer:
         if plan.segment.save_row is not None:
             states.pending_index_keys[self.index, plan.segment.save_row].copy_(pending)
 
-    def write_rows(
-        self, raw: Tensor, rows: DecodeRows, block_rotary: RotaryTable, pages: PagePool, states: StatePool
-    ) -> None:
-        """The same of one token in each of R sequences."""
+    def new_rows(
+        self, raw_q: Tensor, raw_k: Tensor, rows: DecodeRows, block_rotary: RotaryTable, pages: PagePool,
+        states: StatePool,
+    ) -> IndexRows:  # fmt: skip
+        """What makes index queries and keys of one token in each of R sequences."""
         assert pages.index_keys is not None
         pending, keys = states.pending_index_keys[self.index], pages.index_keys[self.index]
-        self._ops.write_index_rows(
-            raw,
-            pending,
-            rows.state_rows,
-            keys,
-            rows.page_table,
-            rows.positions,
-            self._k_scale,
-            self._eps,
-            block_rotary,
+        return IndexRows(
+            self._heads(raw_q), self._q_scale, raw_k, pending, rows.state_rows, keys, self._k_scale, block_rotary,
             self.block_tokens,
-        )
+        )  # fmt: skip
 
-    def select_rows(self, raw: Tensor, rows: DecodeRows, rotary: RotaryTable, pages: PagePool) -> Tensor | None:
+    def select_rows(self, queries: Tensor, rows: DecodeRows, pages: PagePool) -> Tensor | None:
         """Selected blocks int64 [R, budget] of `ops.select_rows`; None where no sequence can outgrow the budget."""
         if rows.most_tokens // self.block_tokens <= self._spec.budget_blocks:
             return None
         assert pages.index_keys is not None
         blocks: Tensor = self._ops.select_rows(
-            self._queries(raw, rotary),
+            queries,
             pages.index_keys[self.index],
             rows.page_table,
             rows.positions,
@@ -82,10 +76,12 @@ class Indexer:
         )
         return blocks
 
+    def _heads(self, raw: Tensor) -> Tensor:
+        return raw.view(raw.shape[0], self._spec.num_heads, self._spec.head_dim)
+
     def _queries(self, raw: Tensor, rotary: RotaryTable) -> Tensor:
         """Normed and rotated, fp32 [N, heads, dim]."""
-        heads = raw.view(raw.shape[0], self._spec.num_heads, self._spec.head_dim)
-        queries: Tensor = self._ops.turn_heads(heads, self._q_scale, self._eps, rotary)
+        queries: Tensor = self._ops.turn_heads(self._heads(raw), self._q_scale, self._eps, rotary)
         return queries.float()
 
     def sees_everything(self, plan: AttentionPlan) -> bool:

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from runtime.kernels.torch_ops.attention_rows import IndexRows
 from runtime.kernels.torch_ops.delta_rule import DeltaNetConstants
 from runtime.kernels.torch_ops.sampler import pack_options
 from runtime.kernels.triton_ops import (
@@ -252,7 +253,7 @@ class Cases:
             pool, values = self.normal(*kv, dtype=torch.bfloat16), self.normal(rows, g.num_kv_heads, g.head_dim)
             row_bytes = 6 * rows * g.num_kv_heads * g.head_dim
             yield self.case("write_rows", row_bytes, attention.write_rows, lambda: (values, pool, table, positions))
-            yield self._write_index(table, positions, num_pages, slots)
+            yield self._place(table, positions, num_pages, slots)
         queries = self.normal(rows, g.index_heads, g.index_dim)
         num_blocks = context // g.block_tokens
         yield self.case(
@@ -277,16 +278,21 @@ class Cases:
             ),
         )  # fmt: skip
 
-    def _write_index(self, table: Tensor, positions: Tensor, num_pages: int, slots: int) -> OpCase:
+    def _place(self, table: Tensor, positions: Tensor, num_pages: int, slots: int) -> OpCase:
         g, rows = self.geometry, self.num_rows
-        raw, pending = self.normal(rows, g.index_dim), self.normal(rows, g.block_tokens - 1, g.index_dim)
-        keys = self.normal(num_pages, slots, g.index_dim, dtype=torch.bfloat16)
-        scale, angles = self.normal(g.index_dim), self.normal(rows, 1, g.rotary_half)
+        num_qk, kv = g.num_heads + g.num_kv_heads, (num_pages, PAGE_TOKENS, g.num_kv_heads, g.head_dim)
+        index_scale, angles = self.normal(g.index_dim), (self.normal(rows, 1, g.rotary_half),) * 2
+        index = IndexRows(
+            self.normal(rows, g.index_heads, g.index_dim), index_scale, self.normal(rows, g.index_dim),
+            self.normal(rows, g.block_tokens - 1, g.index_dim), self.state_rows,
+            self.normal(num_pages, slots, g.index_dim, dtype=torch.bfloat16), index_scale, angles, g.block_tokens,
+        )  # fmt: skip
+        v, scale = self.normal(rows, g.num_kv_heads, g.head_dim), self.normal(num_qk, g.head_dim)
+        pools = (self.normal(*kv, dtype=torch.bfloat16), self.normal(*kv, dtype=torch.bfloat16))
         return self.case(
-            "write_index_rows", 4 * rows * g.index_dim * (g.block_tokens + 1), indexer.write_index_rows,
-            lambda: (
-                raw, pending, self.state_rows, keys, table, positions, scale, EPS, (angles, angles), g.block_tokens,
-            ),
+            "place_indexed_heads", 8 * rows * (num_qk * g.head_dim + (g.index_heads + 1) * g.index_dim),
+            heads.place_indexed_heads,
+            lambda: (self.normal(rows, num_qk, g.head_dim), v, scale, EPS, angles, *pools, table, positions, index),
         )  # fmt: skip
 
     def _plain(self, context: int, num_heads: int, num_kv_heads: int, head_dim: int) -> OpCase:

@@ -6,6 +6,8 @@ positions int64 [R] are all that says how long a sequence is, so that a device n
 page table past a sequence's end are ignored. A row's bits don't depend on the others.
 """
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
@@ -45,6 +47,43 @@ def place_heads(
     write_rows(k, keys, page_table, positions)
     write_rows(v, values, page_table, positions)
     return q
+
+
+@dataclass(frozen=True)
+class IndexRows:
+    """What the indexer makes its queries and keys of: raw queries fp32 [R, h, d] with scale [d], the rest as of
+    `write_index_rows`. Both are rotated by as many dims as the heads beside them."""
+
+    queries: Tensor
+    query_scale: Tensor
+    raw_keys: Tensor
+    pending: Tensor
+    state_rows: Tensor
+    keys: Tensor
+    key_scale: Tensor
+    block_table: tuple[Tensor, Tensor]
+    block_tokens: int
+
+
+def place_indexed_heads(
+    qk: Tensor,
+    v: Tensor,
+    scale: Tensor,
+    eps: float,
+    table: tuple[Tensor, Tensor],
+    keys: Tensor,
+    values: Tensor,
+    page_table: Tensor,
+    positions: Tensor,
+    index: IndexRows,
+) -> tuple[Tensor, Tensor]:
+    """`place_heads`, `write_index_rows`, and index queries [R, h, d], turned: what it returns are the queries."""
+    q = place_heads(qk, v, scale, eps, table, keys, values, page_table, positions)
+    write_index_rows(
+        index.raw_keys, index.pending, index.state_rows, index.keys, page_table, positions, index.key_scale, eps,
+        index.block_table, index.block_tokens,
+    )  # fmt: skip
+    return q, turn_heads(index.queries, index.query_scale, eps, table).float()
 
 
 def write_index_rows(

@@ -1,4 +1,4 @@
-"""The indexer of sparse attention in a decode step: index keys, block scores, and the best blocks of each row.
+"""The indexer of sparse attention in a decode step: block scores, and the best blocks of each row.
 
 Equal scores go to the lower block. Selection is exact: the best `budget` blocks lie in the `budget` groups of blocks
 with the best maxima, and those few are ranked within one thread block; all blocks at once where there are no more.
@@ -28,21 +28,6 @@ _SCORE_BLOCKS = 128
 """Blocks that one thread block scores."""
 _SELECT_WARPS, _SELECT_VALUES = 16, 256
 """Most warps of the one thread block that ranks a row's blocks, and how many values each is to have at least."""
-
-
-def write_index_rows(
-    raw: Tensor, pending: Tensor, state_rows: Tensor, index_keys: Tensor, page_table: Tensor, positions: Tensor,
-    scale: Tensor, eps: float, block_table: tuple[Tensor, Tensor], block_tokens: int,
-) -> None:  # fmt: skip
-    """The twin of `torch_ops.attention_rows.write_index_rows`, in one launch."""
-    num_rows, width = raw.shape
-    cos, sin = block_table
-    _write_index_kernel[(num_rows,)](
-        raw, raw.stride(0), pending, state_rows, index_keys, page_table, page_table.stride(0), positions,
-        scale, eps, cos, sin, num_slots=index_keys.shape[1], page_tokens=PAGE_TOKENS, block_tokens=block_tokens,
-        width=width, half=cos.shape[-1], block=triton.next_power_of_2(width), num_warps=1,
-        **begins_early(raw.device),
-    )  # fmt: skip
 
 
 def select_rows(
@@ -77,41 +62,6 @@ def select_rows(
         num_warps=min(max(most_values // _SELECT_VALUES, 4), _SELECT_WARPS), **begins_early(index_q.device),
     )  # fmt: skip
     return selected
-
-
-@row_kernel
-def _write_index_kernel(
-    raw, raw_stride, pending, state_rows, index_keys, page_table, table_stride, positions, scale, eps, cos, sin,
-    num_slots: tl.constexpr, page_tokens: tl.constexpr, block_tokens: tl.constexpr, width: tl.constexpr,
-    half: tl.constexpr, block: tl.constexpr,
-):  # fmt: skip
-    await_last_launch()
-    row = tl.program_id(0)
-    dims = tl.arange(0, block)
-    is_real = dims < width
-    position = tl.load(positions + row)
-    place = position % block_tokens
-    held = pending + tl.load(state_rows + row) * ((block_tokens - 1) * width)
-    newest = tl.load(raw + row * raw_stride + dims, mask=is_real, other=0.0)
-    if place < block_tokens - 1:
-        tl.store(held + place * width + dims, newest, mask=is_real)
-    else:
-        # Rotation pairs a dim with its partner; both go through mean and norm.
-        partners = tl.where(dims < half, dims + half, tl.where(dims < 2 * half, dims - half, dims))
-        mean, partner = newest, tl.load(raw + row * raw_stride + partners, mask=is_real, other=0.0)
-        for age in tl.static_range(block_tokens - 1):
-            mean += tl.load(held + age * width + dims, mask=is_real, other=0.0)
-            partner += tl.load(held + age * width + partners, mask=is_real, other=0.0)
-        mean /= block_tokens
-        factor = tl.rsqrt(row_sum(mean * mean, 0) / width + eps)
-        key = mean * factor * tl.load(scale + dims, mask=is_real, other=0.0)
-        partner = partner / block_tokens * factor * tl.load(scale + partners, mask=is_real, other=0.0)
-        angles, is_turned = row * half + dims % half, dims < 2 * half
-        c, s = tl.load(cos + angles, mask=is_turned, other=1.0), tl.load(sin + angles, mask=is_turned, other=0.0)
-        key = key * c + tl.where(dims < half, -partner, partner) * s
-        page = tl.load(page_table + row * table_stride + position // page_tokens)
-        slot = page * num_slots + position % page_tokens // block_tokens
-        tl.store(index_keys + slot * width + dims, key, mask=is_real)
 
 
 @row_kernel

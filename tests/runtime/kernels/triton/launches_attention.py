@@ -2,7 +2,8 @@
 
 import torch
 
-from runtime.kernels.triton_ops import attention, indexer
+from runtime.kernels.torch_ops.attention_rows import IndexRows
+from runtime.kernels.triton_ops import attention, heads, indexer
 
 ROWS = torch.empty(4, dtype=torch.int64)
 PAGES = torch.empty(4, 4096, dtype=torch.int64)
@@ -11,9 +12,17 @@ PAGES = torch.empty(4, 4096, dtype=torch.int64)
 def launch_write() -> None:
     pool = torch.empty(8, 64, 2, 256, dtype=torch.bfloat16)
     attention.write_rows(torch.empty(4, 2, 256), pool, PAGES, ROWS)
-    indexer.write_index_rows(
-        torch.empty(4, 128), torch.empty(4, 3, 128), ROWS, torch.empty(8, 16, 128, dtype=torch.bfloat16), PAGES, ROWS,
-        torch.empty(128), 1e-6, (torch.empty(4, 1, 32), torch.empty(4, 1, 32)), 4,
+
+
+def launch_heads() -> None:
+    table, pool = (torch.empty(4, 1, 32), torch.empty(4, 1, 32)), torch.empty(8, 64, 2, 256, dtype=torch.bfloat16)
+    index = IndexRows(
+        torch.empty(4, 4, 128), torch.empty(128), torch.empty(4, 128), torch.empty(4, 3, 128), ROWS,
+        torch.empty(8, 16, 128, dtype=torch.bfloat16), torch.empty(128), table, 4,
+    )  # fmt: skip
+    heads.place_indexed_heads(
+        torch.empty(4, 26, 256), torch.empty(4, 2, 256), torch.empty(26, 256), 1e-6, table, pool, pool, PAGES, ROWS,
+        index,
     )  # fmt: skip
 
 

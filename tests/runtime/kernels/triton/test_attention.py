@@ -1,5 +1,7 @@
 """Paged attention and its indexer equal their twins at every kind of context; a row's bits are its own."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import Tensor
@@ -71,21 +73,59 @@ def test_place_heads(
 
 
 @pytest.mark.parametrize(("block_tokens", "width", "half"), [(4, 16, 8), (4, 48, 8), (5, 80, 12), (1, 16, 4)])
-def test_write_index_rows(block_tokens: int, width: int, half: int, device: torch.device) -> None:
+def test_place_indexed_heads(block_tokens: int, width: int, half: int, device: torch.device) -> None:
     table, state_rows = make_page_table(4, 3, device), torch.tensor([4, 1, 0, 3], device=device)
     keys = make_pool((-(-64 // block_tokens), width), torch.float16, device)
     pending = torch.randn(5, block_tokens - 1, width, device=device)
-    scale, raw = torch.rand(width, device=device), torch.randn(4, width, device=device)
+    key_scale, query_scale, scale = (torch.rand(*shape, device=device) for shape in ((width,), (width,), (9, 32)))
+    # As a projection leaves them: one row after the other.
+    wide = torch.randn(4, 12 * 32 + 4 * width, device=device)
+    qk, v, queries, raw = wide.split((9 * 32, 3 * 32, 3 * width, width), dim=1)
+    pools, frequencies = [make_pool((64, 3, 32), torch.float16, device) for _ in range(2)], torch.rand(half).to(device)
     # Rows at every place of a block, among them the last, at page borders.
     for first in (0, 60, 127):
         positions = torch.arange(first, first + 4, device=device)
-        angles = rotary_twin.rotary_table(positions - (block_tokens - 1), torch.rand(half, device=device))
-        expected_keys, expected_pending = keys.clone(), pending.clone()
-        rest = table, positions, scale, 1e-6, angles, block_tokens
-        twin.write_index_rows(raw, expected_pending, state_rows, expected_keys, *rest)
-        indexer.write_index_rows(raw, pending, state_rows, keys, *rest)
-        assert torch.equal(pending, expected_pending)
-        torch.testing.assert_close(keys, expected_keys, rtol=2e-3, atol=1e-5)
+        angles = rotary_twin.rotary_table(positions, frequencies)
+        block_angles = rotary_twin.rotary_table(positions - (block_tokens - 1), frequencies)
+
+        def place(
+            op: Callable[..., tuple[Tensor, Tensor]],
+            positions: Tensor = positions,
+            angles: tuple[Tensor, Tensor] = angles,
+            block_angles: tuple[Tensor, Tensor] = block_angles,
+            rows: slice = slice(0, 4),
+        ) -> tuple[Tensor, ...]:
+            own = tuple(part.clone() for part in (*pools, keys, pending))
+            index = twin.IndexRows(
+                queries.view(4, 3, width)[rows], query_scale, raw[rows], own[3], state_rows[rows], own[2], key_scale,
+                (block_angles[0][rows], block_angles[1][rows]), block_tokens,
+            )  # fmt: skip
+            heads_and_values = qk.view(4, 9, 32)[rows], v.view(4, 3, 32)[rows]
+            rotary, pages = (angles[0][rows], angles[1][rows]), (table[rows], positions[rows])
+            return *op(*heads_and_values, scale, 1e-6, rotary, *own[:2], *pages, index), *own
+
+        result, expected = place(heads.place_indexed_heads), place(twin.place_indexed_heads)
+        for queried, wanted in zip(result[:2], expected[:2], strict=True):
+            torch.testing.assert_close(queried, wanted)
+        for pool, wanted in zip(result[2:5], expected[2:5], strict=True):
+            torch.testing.assert_close(pool, wanted, rtol=2e-3, atol=1e-5)
+        assert torch.equal(result[5], expected[5])
+        alone = place(heads.place_indexed_heads, rows=slice(3, 4))
+        assert all(torch.equal(part[3:], own) for part, own in zip(result[:2], alone[:2], strict=True))
+        # Its last row finishes a block; the others' keys are what they were.
+        places = table[3, positions[3] // 64], positions[3] % 64 // block_tokens
+        assert torch.equal(result[4][places], alone[4][places])
+        together = heads.place_heads(
+            qk.view(4, 9, 32),
+            v.view(4, 3, 32),
+            scale,
+            1e-6,
+            angles,
+            *(pool.clone() for pool in pools),
+            table,
+            positions,
+        )
+        assert torch.equal(result[0], together)
 
 
 def selected_by_hand(
