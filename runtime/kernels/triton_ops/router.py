@@ -144,5 +144,6 @@ def combine_routes(rows: Tensor, weights: Tensor, shared: Tensor | None = None) 
         num_routed,
         shared is not None,
         _COMBINE_BLOCK,
+        **begins_early(rows.device),
     )
     return output
