@@ -144,15 +144,11 @@ class Layer:
     def route(self, routing: Routing) -> tuple[Tensor, Tensor]:
         return router.route(routing.logits, self._memory.geometry.num_choices, renormalises=True)
 
-    def ensure(
-        self, routing: Routing, expert_ids: Tensor, num_warps: int | None = None, is_in_order: bool = True
-    ) -> tuple[Tensor, Tensor]:
-        """In order, unless another layer's launches stand between this and the *ensure* before."""
+    def ensure(self, routing: Routing, expert_ids: Tensor, num_warps: int | None = None) -> tuple[Tensor, Tensor]:
         record_bytes = self._memory.geometry.layout.record_bytes
         return slots.ensure(
-            self._map.state, self._map.policy, routing.layer, expert_ids, routing.logits, record_bytes, num_warps,
-            is_in_order,
-        )  # fmt: skip
+            self._map.state, self._map.policy, routing.layer, expert_ids, routing.logits, record_bytes, num_warps
+        )
 
     def copy(self, routing: Routing) -> None:
         copying.copy_missed(self._map.state, self._memory.banks[routing.layer], self._memory.pool)
@@ -164,7 +160,7 @@ class Layer:
     def run(self, routing: Routing) -> Tensor:
         """All of it."""
         ids, weights = self.route(routing)
-        slot_ids, _ = self.ensure(routing, ids, is_in_order=False)
+        slot_ids, _ = self.ensure(routing, ids)
         self.copy(routing)
         return router.combine_routes(self.compute(routing, slot_ids), weights)
 
@@ -172,7 +168,7 @@ class Layer:
         """The same, with experts computed as they arrive."""
         memory = self._memory
         ids, weights = self.route(routing)
-        _, arrivals = self.ensure(routing, ids, is_in_order=False)
+        _, arrivals = self.ensure(routing, ids)
         bank, layout = memory.banks[routing.layer], memory.geometry.layout
         rows = experts.expert_rows_by_arrival(
             layout, self._map.state, bank, memory.pool, arrivals, routing.hidden, tuning=tuning

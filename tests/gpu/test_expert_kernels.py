@@ -246,7 +246,7 @@ def test_ensure_of_the_flagship(policy: str, shape: SlotShape, device: torch.dev
 
 @pytest.mark.parametrize("policy", ["lru", "rule"])
 @pytest.mark.parametrize("num_rows", [1, 4])
-def test_ensure_that_reads_early_sees_all_that_is_older(
+def test_ensure_behind_its_router_begins_early(
     policy: str, num_rows: int, device: torch.device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Layers behind each other with nothing but their router between, as a graph, and one launch after the other."""

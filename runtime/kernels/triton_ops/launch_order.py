@@ -4,11 +4,7 @@ What its start costs is paid by then, and its weights are under way. Cards from 
 begins when the one before has ended, as ever. Before a kernel calls `await_last_launch` it writes nothing and reads
 only weights, and what torch has written of a step's inputs: positions, page tables, angles. A launch of torch's lets
 the next one begin when it has ended. One exception: `await_last_launch` lets the next launch begin, so whoever runs
-knows that all before its predecessor has ended, and may read what that left, if the predecessor is always the same or
-changes none of it. (*ensure* reads the slot map, which launches other than itself leave alone.)
-
-A kernel that calls `let_next_begin` before it waits lets the next begin one launch earlier still: what that reads early
-must be older than the two before it.
+knows that all before its predecessor has ended, and may read what that left, if the predecessor is always the same.
 
 A launch that waits for another stream as well is made without `begins_early`.
 """
@@ -43,11 +39,4 @@ def await_last_launch():
     """What the launches before have stored is visible from here on, and the next launch may begin."""
     if not INTERPRETED and tl.target_info.cuda_capability_geq(9, 0):
         gdc_wait()
-        gdc_launch_dependents()
-
-
-@triton.jit
-def let_next_begin():
-    """The next launch may begin, though this one has not waited yet."""
-    if not INTERPRETED and tl.target_info.cuda_capability_geq(9, 0):
         gdc_launch_dependents()

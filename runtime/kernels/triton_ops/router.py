@@ -6,7 +6,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from runtime.kernels.triton_ops.launch_order import await_last_launch, begins_early, let_next_begin
+from runtime.kernels.triton_ops.launch_order import await_last_launch, begins_early
 from runtime.kernels.triton_ops.rows import check_contiguous, ordered_bits, value_of_ordered_bits
 
 _BELOW_ALL = -(2**31)
@@ -58,8 +58,6 @@ def _route_kernel(
     RENORMALISES: tl.constexpr,
     BELOW_ALL: tl.constexpr,
 ):
-    # *ensure*, which has much to do before it needs what is chosen here.
-    let_next_begin()
     await_last_launch()
     row = tl.program_id(0)
     experts = tl.arange(0, EXPERT_TILE)

@@ -3,9 +3,6 @@
 Victims are found in rounds: every slot's score and number are one int64 key, kept in registers, and a round takes the
 lowest. An empty slot's key is below all others. A routed expert is known by its stamp, which is that of this call, so
 nothing is searched: `lru` never gets as far as the newest stamps, `rule` leaves them out. (So `rule` stamps too.)
-
-The first rounds run before the launch waits for the router's choice, since all but that choice is older. What a call
-does to the state raises keys and lowers none: of the victims found so, the first few that it leaves alone are right.
 """
 
 from functools import lru_cache
@@ -37,12 +34,9 @@ SLOT_BITS = 16
 """Of a key; the score has the others: scores stay within 2^47 for 2^30 tokens or 2^40 calls."""
 MOST_KEYS = 4096
 """That registers hold at a time; more slots than that take their turns."""
-MOST_EARLY = 6
-"""Victims sought during the router's product and top-k, which take about as long; none where slots take turns."""
 _STAMP, _LAST_TOK, _LOG2 = tl.constexpr(1), tl.constexpr(2), tl.constexpr(3)
 """Rows of `SlotState.seen`; row 0 is the owner."""
 _EMPTY_KEY = tl.constexpr(-(1 << 62))
-_BELOW_KEYS = tl.constexpr(-(1 << 63))
 _TAKEN_KEY = tl.constexpr((1 << 63) - 1)
 _SLOT_BITS = tl.constexpr(SLOT_BITS)
 _SLOT_MASK = tl.constexpr((1 << SLOT_BITS) - 1)
@@ -65,13 +59,12 @@ _REGISTERS_PER_LANE = 2048
 
 
 @triton.jit
-def _routes(ids_ptr, slot_of, NUM_ROUTES: tl.constexpr, ROUTES: tl.constexpr):
-    """Expert, slot (-1: missed) and whether it exists, of every route; an expert past all others where it doesn't.
-    slot_of is the layer's, in registers."""
+def _routes(ids_ptr, slot_of_ptr, NUM_ROUTES: tl.constexpr, ROUTES: tl.constexpr):
+    """Expert, slot (-1: missed) and whether it exists, of every route; an expert past all others where it doesn't."""
     routes = tl.arange(0, ROUTES)
     is_route = routes < NUM_ROUTES
     experts = tl.load(ids_ptr + routes, mask=is_route, other=1 << 30).to(tl.int32)
-    return experts, tl.where(is_route, tl.gather(slot_of, tl.where(is_route, experts, 0), 0), 0), is_route
+    return experts, tl.load(slot_of_ptr + experts, mask=is_route, other=0), is_route
 
 
 @triton.jit
@@ -93,9 +86,8 @@ def _refresh_near_misses(
     ids_ptr,
     logits_ptr,
     last_tok_ptr,
+    slot_of_ptr,
     seen_ptr,
-    last_tok,
-    slots,
     tok,
     NUM_ROWS: tl.constexpr,
     NUM_CHOICES: tl.constexpr,
@@ -104,18 +96,19 @@ def _refresh_near_misses(
     EXPERTS: tl.constexpr,
     NUM_SLOTS: tl.constexpr,
 ):
-    """Experts within `_NEAR` of the lowest logit that a row routed count as used one token ago. last_tok and slots are
-    those of the layer's experts."""
+    """Experts within `_NEAR` of the lowest logit that a row routed count as used one token ago."""
     experts = tl.arange(0, EXPERTS)
     is_expert = experts < NUM_EXPERTS
     choices = tl.arange(0, CHOICES)
+    # The hints keep an expert's numbers in one thread, whatever their width.
+    last_tok = tl.load(tl.multiple_of(last_tok_ptr + experts, 8), mask=is_expert, other=0)
+    slots = tl.load(tl.multiple_of(slot_of_ptr + experts, 4), mask=is_expert, other=-1)
     is_near = experts < 0
     for row in tl.static_range(NUM_ROWS):
         row_ptr = logits_ptr + row * NUM_EXPERTS
         is_choice = choices < NUM_CHOICES
         ids = tl.load(ids_ptr + row * NUM_CHOICES + choices, mask=is_choice, other=0)
         lowest = tl.min(tl.load(row_ptr + ids, mask=is_choice, other=float("inf")), 0)
-        # The hints keep an expert's numbers in one thread, whatever their width.
         logits = tl.load(tl.multiple_of(row_ptr + experts, 4), mask=is_expert, other=float("-inf"))
         is_near |= logits >= lowest - _NEAR
     is_near &= is_expert & (last_tok < tok - 1)
@@ -130,14 +123,6 @@ def _log2_of_one_more(log2_count, table_ptr, mask):
     steps = (tl.abs(log2_count) + _HALF_STEP) >> _STEP_SHIFT
     steps = tl.minimum(steps, _LARGEST_STEP)
     return tl.maximum(log2_count, 0) + tl.load(table_ptr + steps, mask=mask, other=0)
-
-
-@triton.jit
-def _counts_if_used(log2_count_ptr, counted_tok_ptr, table_ptr, experts, is_expert, tok):
-    """log2_count of every expert of the layer, were it used now."""
-    log2_count = tl.load(tl.multiple_of(log2_count_ptr + experts, 8), mask=is_expert, other=0)
-    counted_tok = tl.load(tl.multiple_of(counted_tok_ptr + experts, 8), mask=is_expert, other=0)
-    return _log2_of_one_more(log2_count - ((tok - counted_tok) << _DECAY), table_ptr, is_expert)
 
 
 @triton.jit
@@ -180,96 +165,14 @@ def _seen_place(seen_ptr, PART: tl.constexpr, slots, NUM_SLOTS: tl.constexpr):
 
 
 @triton.jit
-def _slot_keys(
-    owner_ptr,
-    seen_ptr,
-    stamps_ptr,
-    last_tok_ptr,
-    log2_count_ptr,
-    counted_tok_ptr,
-    slots,
-    layer,
-    tok,
-    stamp,
-    IS_RULE: tl.constexpr,
-    MENDS: tl.constexpr,
-    NUM_LAYERS: tl.constexpr,
-    NUM_EXPERTS: tl.constexpr,
-    NUM_SLOTS: tl.constexpr,
-):
-    """int64 keys of slots. With MENDS, what was seen of another owner is put right in memory, too."""
-    is_slot = slots < NUM_SLOTS
-    # All is asked for before anything waits for it.
-    owners = tl.load(tl.multiple_of(owner_ptr + slots, 4), mask=is_slot, other=-1, eviction_policy="evict_last")
-    seen_owners = tl.load(
-        _seen_place(seen_ptr, 0, slots, NUM_SLOTS), mask=is_slot, other=-1, eviction_policy="evict_last"
-    )
-    stamps = tl.load(
-        _seen_place(seen_ptr, _STAMP, slots, NUM_SLOTS), mask=is_slot, other=0, eviction_policy="evict_last"
-    )
-    last_tok = stamps
-    counts = stamps
-    if IS_RULE:
-        last_tok = tl.load(
-            _seen_place(seen_ptr, _LAST_TOK, slots, NUM_SLOTS), mask=is_slot, other=0, eviction_policy="evict_last"
-        )
-        counts = tl.load(
-            _seen_place(seen_ptr, _LOG2, slots, NUM_SLOTS), mask=is_slot, other=0, eviction_policy="evict_last"
-        )
-    # Read by owner, a line to each, only where another's state was seen.
-    is_owned = owners >= 0
-    is_stale = is_slot & (seen_owners != owners)
-    is_read = is_stale & is_owned
-    stamps = tl.where(is_stale, tl.load(stamps_ptr + owners, mask=is_read, other=0), stamps)
-    if IS_RULE:
-        last_tok = tl.where(is_stale, tl.load(last_tok_ptr + owners, mask=is_read, other=0), last_tok)
-        read = tl.load(log2_count_ptr + owners, mask=is_read, other=0)
-        read += tl.load(counted_tok_ptr + owners, mask=is_read, other=0) << _DECAY
-        counts = tl.where(is_stale, read, counts)
-    if MENDS:
-        tl.store(_seen_place(seen_ptr, 0, slots, NUM_SLOTS), owners.to(tl.int64), mask=is_stale)
-        tl.store(_seen_place(seen_ptr, _STAMP, slots, NUM_SLOTS), stamps, mask=is_stale)
-        if IS_RULE:
-            tl.store(_seen_place(seen_ptr, _LAST_TOK, slots, NUM_SLOTS), last_tok, mask=is_stale)
-            tl.store(_seen_place(seen_ptr, _LOG2, slots, NUM_SLOTS), counts, mask=is_stale)
-    scores = stamps
-    is_pinned = owners < -1
-    if IS_RULE:
-        scores = _rule_scores(owners, last_tok, counts, layer, tok, NUM_LAYERS, NUM_EXPERTS)
-        is_pinned = is_owned & (stamps == stamp)
-    keys = tl.where(is_owned, scores << _SLOT_BITS, _EMPTY_KEY) + slots
-    return tl.where(is_slot & ~is_pinned, keys, _TAKEN_KEY)
-
-
-@triton.jit
-def _lowest_above(keys, floor):
-    return tl.min(tl.where(keys > floor, keys, _TAKEN_KEY), 0)
-
-
-@triton.jit
-def _take_lowest(keys, taken, floor, first, end, ranks):
-    """`taken` with the keys of ranks `first` to `end`, int64 [ranks]; those before are `floor` and below."""
-    for place in range(first, end):
-        floor = _lowest_above(keys, floor)
-        taken = tl.where(ranks == place, floor, taken)
+def _take_lowest(keys, num_wanted, ranks):
+    """The keys of the given ranks, int64 [ranks]; ranks of `num_wanted` and more get 0."""
+    taken = tl.zeros_like(ranks).to(tl.int64)
+    for place in range(num_wanted):
+        lowest = tl.min(keys, 0)
+        keys = tl.where(keys == lowest, _TAKEN_KEY, keys)
+        taken = tl.where(ranks == place, lowest, taken)
     return taken
-
-
-@triton.jit
-def _num_left_alone(
-    early_keys, found, is_route, seen_ptr, tok, IS_RULE: tl.constexpr, NUM_EARLY: tl.constexpr, NUM_SLOTS: tl.constexpr
-):
-    """How many of the victims found early, counted from the first, this call neither pins nor refreshes."""
-    number = tl.full(found.shape, NUM_EARLY, tl.int32)
-    for place in tl.static_range(NUM_EARLY - 1, -1, -1):
-        is_pinned = is_route & (found == (early_keys[place] & _SLOT_MASK).to(tl.int32))
-        number = tl.where(is_pinned, place, number)
-    number = tl.min(number, 0)
-    if IS_RULE:
-        for place in tl.static_range(NUM_EARLY - 1, -1, -1):
-            last_tok = tl.load(seen_ptr + _LAST_TOK * NUM_SLOTS + (early_keys[place] & _SLOT_MASK))
-            number = tl.where(last_tok >= tok - 1, tl.minimum(number, place), number)
-    return number
 
 
 # One binary for all layers.
@@ -307,61 +210,22 @@ def _ensure_kernel(
     EXPERTS: tl.constexpr,
     NUM_SLOTS: tl.constexpr,
     SLOTS: tl.constexpr,
-    NUM_EARLY: tl.constexpr,
     CHUNKS: tl.constexpr,
     CHUNK_TILE: tl.constexpr,
 ):
     NUM_ROUTES: tl.constexpr = NUM_ROWS * NUM_CHOICES
+    await_last_launch()
     layer_slots_ptr = slot_of_ptr + layer * NUM_EXPERTS
-    layer_tok_ptr = last_tok_ptr + layer * NUM_EXPERTS
     stamp = tl.load(clock_ptr) + 1
     tok = tl.load(tok_ptr)
-    all_experts = tl.arange(0, EXPERTS)
-    is_expert = all_experts < NUM_EXPERTS
-    slot_of = tl.load(tl.multiple_of(layer_slots_ptr + all_experts, 4), mask=is_expert, other=-1)
-    if IS_RULE:
-        last_tok = tl.load(tl.multiple_of(layer_tok_ptr + all_experts, 8), mask=is_expert, other=0)
-        first = layer * NUM_EXPERTS
-        counts = _counts_if_used(
-            log2_count_ptr + first, counted_tok_ptr + first, table_ptr, all_experts, is_expert, tok
-        )
-    early_keys, early_owners = (), ()
-    if NUM_EARLY > 0:
-        keys = _slot_keys(
-            owner_ptr,
-            seen_ptr,
-            stamps_ptr,
-            last_tok_ptr,
-            log2_count_ptr,
-            counted_tok_ptr,
-            tl.arange(0, SLOTS),
-            layer,
-            tok,
-            stamp,
-            IS_RULE,
-            False,
-            NUM_LAYERS,
-            NUM_EXPERTS,
-            NUM_SLOTS,
-        )
-        floor = tl.full((), _BELOW_KEYS, tl.int64)
-        for _ in tl.static_range(NUM_EARLY):
-            floor = _lowest_above(keys, floor)
-            early_keys += (floor,)  # type: ignore[assignment]
-            early_owners += (tl.load(owner_ptr + (floor & _SLOT_MASK)),)  # type: ignore[assignment]
-    # No thread writes before all have read.
-    tl.debug_barrier()
-    await_last_launch()
-    experts, found, is_route = _routes(ids_ptr, slot_of, NUM_ROUTES, ROUTES)
-    other_experts, other_found, is_other = _routes(ids_ptr, slot_of, NUM_ROUTES, ROUTES)
+    experts, found, is_route = _routes(ids_ptr, layer_slots_ptr, NUM_ROUTES, ROUTES)
+    other_experts, other_found, is_other = _routes(ids_ptr, layer_slots_ptr, NUM_ROUTES, ROUTES)
     layer_owners = experts + layer * NUM_EXPERTS
-    log2_count = tl.zeros([ROUTES], tl.int64)
-    if IS_RULE:
-        log2_count = tl.gather(counts, tl.where(is_route, experts, 0), 0)
     # Under way while the routes are sorted out.
-    num_routed_before = tl.load(counters_ptr)
-    num_missed_before = tl.load(counters_ptr + 1)
-    num_bytes_before = tl.load(counters_ptr + 2)
+    first_slots = tl.arange(0, SLOTS)
+    first_owners = tl.load(
+        tl.multiple_of(owner_ptr + first_slots, 4), mask=first_slots < NUM_SLOTS, other=-1, eviction_policy="evict_last"
+    )
 
     # Distinct experts: of the rows that route to one, the first counts.
     if NUM_ROWS == 1:
@@ -380,14 +244,17 @@ def _ensure_kernel(
     tl.store(arrived_ptr + counters * _FAR_STRIDE, tl.zeros_like(counters), mask=is_counter)
 
     tl.store(stamps_ptr + layer_owners, stamp + tl.zeros([ROUTES], tl.int64), mask=is_route)
+    log2_count = tl.zeros([ROUTES], tl.int64)
     if IS_RULE:
+        log2_count = tl.load(log2_count_ptr + layer_owners, mask=is_route, other=0)
+        counted_tok = tl.load(counted_tok_ptr + layer_owners, mask=is_route, other=0)
+        layer_tok_ptr = last_tok_ptr + layer * NUM_EXPERTS
         _refresh_near_misses(
             ids_ptr,
             logits_ptr,
             layer_tok_ptr,
+            layer_slots_ptr,
             seen_ptr,
-            last_tok,
-            slot_of,
             tok,
             NUM_ROWS,
             NUM_CHOICES,
@@ -396,60 +263,78 @@ def _ensure_kernel(
             EXPERTS,
             NUM_SLOTS,
         )
+        log2_count -= (tok - counted_tok) << _DECAY
     _see_stamp(seen_ptr, found, layer_owners, is_route & (found >= 0), stamp, NUM_SLOTS)
     tl.store(num_missed_ptr, num_missed)
-    tl.store(counters_ptr, num_routed_before + num_routed)
-    if IS_RULE:
-        # What was refreshed is read below, and what was routed counts as used after that.
-        tl.debug_barrier()
+    tl.store(counters_ptr, tl.load(counters_ptr) + num_routed)
     if num_missed > 0:
-        tl.store(counters_ptr + 1, num_missed_before + num_missed)
-        tl.store(counters_ptr + 2, num_bytes_before + num_missed * bytes_per_miss)
-        num_known = tl.zeros((), tl.int32)
-        floor = tl.full((), _BELOW_KEYS, tl.int64)
-        taken = tl.zeros([ROUTES], tl.int64)
-        evicted = tl.full([ROUTES], -1, tl.int32)
-        if NUM_EARLY > 0:
-            num_known = _num_left_alone(early_keys, found, is_route, seen_ptr, tok, IS_RULE, NUM_EARLY, NUM_SLOTS)
-        for place in tl.static_range(NUM_EARLY):
-            floor = tl.where(place < num_known, early_keys[place], floor)
-            taken = tl.where(ranks == place, early_keys[place], taken)
-            evicted = tl.where(ranks == place, early_owners[place], evicted)
-        if num_known < num_missed:
-            # Scores are read after this call's uses were written.
-            tl.debug_barrier()
-            for chunk in tl.static_range(CHUNKS):
-                keys = _slot_keys(
-                    owner_ptr,
-                    seen_ptr,
-                    stamps_ptr,
-                    last_tok_ptr,
-                    log2_count_ptr,
-                    counted_tok_ptr,
-                    chunk * SLOTS + tl.arange(0, SLOTS),
-                    layer,
-                    tok,
-                    stamp,
-                    IS_RULE,
-                    True,
-                    NUM_LAYERS,
-                    NUM_EXPERTS,
-                    NUM_SLOTS,
+        tl.store(counters_ptr + 1, tl.load(counters_ptr + 1) + num_missed)
+        tl.store(counters_ptr + 2, tl.load(counters_ptr + 2) + num_missed * bytes_per_miss)
+        # Scores are read after this call's uses were written.
+        tl.debug_barrier()
+        for chunk in tl.static_range(CHUNKS):
+            slots = chunk * SLOTS + tl.arange(0, SLOTS)
+            is_slot = slots < NUM_SLOTS
+            owners = first_owners
+            if chunk:
+                owners = tl.load(
+                    tl.multiple_of(owner_ptr + slots, 4), mask=is_slot, other=-1, eviction_policy="evict_last"
                 )
-                if CHUNKS > 1:
-                    places = tl.arange(0, ROUTES)
-                    lowest = _take_lowest(keys, tl.zeros([ROUTES], tl.int64), floor, 0, num_missed, places)
-                    tl.store(lowest_ptr + chunk * ROUTES + places, lowest, mask=places < num_missed)
+            is_owned = owners >= 0
+            # All that was seen is asked for before anything waits for it.
+            seen_owners = tl.load(
+                _seen_place(seen_ptr, 0, slots, NUM_SLOTS), mask=is_slot, other=-1, eviction_policy="evict_last"
+            )
+            stamps = tl.load(
+                _seen_place(seen_ptr, _STAMP, slots, NUM_SLOTS), mask=is_slot, other=0, eviction_policy="evict_last"
+            )
+            last_tok = stamps
+            counts = stamps
+            if IS_RULE:
+                last_tok = tl.load(
+                    _seen_place(seen_ptr, _LAST_TOK, slots, NUM_SLOTS),
+                    mask=is_slot,
+                    other=0,
+                    eviction_policy="evict_last",
+                )
+                counts = tl.load(
+                    _seen_place(seen_ptr, _LOG2, slots, NUM_SLOTS), mask=is_slot, other=0, eviction_policy="evict_last"
+                )
+            # Read by owner, a line to each, only where another's state was seen.
+            is_stale = is_slot & (seen_owners != owners)
+            is_read = is_stale & is_owned
+            read = tl.load(stamps_ptr + owners, mask=is_read, other=0)
+            stamps = tl.where(is_stale, read, stamps)
+            tl.store(_seen_place(seen_ptr, 0, slots, NUM_SLOTS), owners.to(tl.int64), mask=is_stale)
+            tl.store(_seen_place(seen_ptr, _STAMP, slots, NUM_SLOTS), stamps, mask=is_stale)
+            if IS_RULE:
+                read = tl.load(last_tok_ptr + owners, mask=is_read, other=0)
+                last_tok = tl.where(is_stale, read, last_tok)
+                read = tl.load(log2_count_ptr + owners, mask=is_read, other=0)
+                read += tl.load(counted_tok_ptr + owners, mask=is_read, other=0) << _DECAY
+                counts = tl.where(is_stale, read, counts)
+                tl.store(_seen_place(seen_ptr, _LAST_TOK, slots, NUM_SLOTS), last_tok, mask=is_stale)
+                tl.store(_seen_place(seen_ptr, _LOG2, slots, NUM_SLOTS), counts, mask=is_stale)
+                scores = _rule_scores(owners, last_tok, counts, layer, tok, NUM_LAYERS, NUM_EXPERTS)
+                is_pinned = is_owned & (stamps == stamp)
+            else:
+                scores = stamps
+                is_pinned = owners < -1
+            keys = tl.where(is_owned, scores << _SLOT_BITS, _EMPTY_KEY) + slots
+            keys = tl.where(is_slot & ~is_pinned, keys, _TAKEN_KEY)
             if CHUNKS > 1:
-                tl.debug_barrier()
-                places = tl.arange(0, CHUNK_TILE * ROUTES)
-                is_lowest = (places < CHUNKS * ROUTES) & (places % ROUTES < num_missed)
-                keys = tl.load(lowest_ptr + places, mask=is_lowest, other=_TAKEN_KEY)
-            taken = _take_lowest(keys, taken, floor, num_known, num_missed, ranks)
-            evicted = tl.load(owner_ptr + (taken & _SLOT_MASK), mask=is_missed, other=-1)
-            # Rows that route to the same expert must all have read its victim's old owner.
+                places = tl.arange(0, ROUTES)
+                lowest = _take_lowest(keys, num_missed, places)
+                tl.store(lowest_ptr + chunk * ROUTES + places, lowest, mask=places < num_missed)
+        if CHUNKS > 1:
             tl.debug_barrier()
-        victims = (taken & _SLOT_MASK).to(tl.int32)
+            places = tl.arange(0, CHUNK_TILE * ROUTES)
+            is_lowest = (places < CHUNKS * ROUTES) & (places % ROUTES < num_missed)
+            keys = tl.load(lowest_ptr + places, mask=is_lowest, other=_TAKEN_KEY)
+        victims = (_take_lowest(keys, num_missed, ranks) & _SLOT_MASK).to(tl.int32)
+        evicted = tl.load(owner_ptr + victims, mask=is_missed, other=-1)
+        # Rows that route to the same expert must all have read its victim's old owner.
+        tl.debug_barrier()
         tl.store(slot_of_ptr + evicted, tl.full([ROUTES], -1, tl.int32), mask=is_missed & (evicted >= 0))
         tl.store(owner_ptr + victims, layer_owners, mask=is_missed)
         tl.store(layer_slots_ptr + experts, victims, mask=is_missed)
@@ -461,11 +346,13 @@ def _ensure_kernel(
     tl.store(arrivals_ptr + positions, tl.arange(0, ROUTES), mask=is_route)
     tl.store(arrivals_ptr + NUM_ROUTES + positions, found, mask=is_route)
     tl.store(arrivals_ptr + 2 * NUM_ROUTES + positions, tl.where(is_missed, ranks, -1), mask=is_route)
+    if IS_RULE:
+        log2_count = _log2_of_one_more(log2_count, table_ptr, is_route)
+    # Every thread has read what others now write: the clock, the counts of an expert of several rows, near misses.
+    tl.debug_barrier()
     tl.store(clock_ptr, stamp)
     if IS_RULE:
         # What was routed is pinned, so its count is of no use before.
-        # Every thread knows by now which early victims were refreshed.
-        tl.debug_barrier()
         _count_uses(last_tok_ptr, log2_count_ptr, counted_tok_ptr, layer_owners, log2_count, tok, is_route)
         _see_count(seen_ptr, found, is_route, tok, log2_count, NUM_SLOTS)
 
@@ -478,14 +365,12 @@ def ensure(
     router_logits: Tensor,
     bytes_per_miss: int,
     num_warps: int | None = None,
-    is_in_order: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """Slots int32 [R, k] of the routed experts, and arrivals int32 [3, R * k]: routes in the order in which their
     records are there (those that need no copy first), the slot of each, and its place in the work list or -1.
 
     expert_ids int64 [R, k], router_logits fp32 [R, E]; `policy` is lru or rule. Leaves the work list of `copy_missed`
-    in the state. Where one of the two launches before is another *ensure* of the state, `is_in_order` waits for its
-    end: the state is read early. Raises ValueError for more slots than a key can number.
+    in the state. Raises ValueError for more slots than a key can number.
     """
     check_contiguous(expert_ids=expert_ids, router_logits=router_logits)
     (num_layers, num_experts), num_slots = state.slot_of.shape, state.owner.numel()
@@ -497,7 +382,7 @@ def ensure(
     slot_tile = min(triton.next_power_of_2(num_slots), MOST_KEYS)
     num_chunks, most_routes = triton.cdiv(num_slots, slot_tile), triton.next_power_of_2(num_rows * num_choices)
     lowest = torch.empty(triton.next_power_of_2(num_chunks) * most_routes, dtype=torch.int64, device=slots.device)
-    num_warps = num_warps or _ensure_warps(slot_tile, triton.next_power_of_2(num_experts))
+    num_warps = num_warps or _ensure_warps(slot_tile)
     _ensure_kernel[(1,)](
         expert_ids,
         router_logits,
@@ -531,20 +416,18 @@ def ensure(
         triton.next_power_of_2(num_experts),
         num_slots,
         slot_tile,
-        min(MOST_EARLY, num_rows * num_choices, num_slots) if num_chunks == 1 else 0,
         num_chunks,
         triton.next_power_of_2(num_chunks),
         num_warps=num_warps,
         maxnreg=min(_MOST_REGISTERS, _REGISTERS_PER_LANE // num_warps),
-        **({} if is_in_order else begins_early(slots.device)),
+        **begins_early(slots.device),
     )
     return slots, arrivals
 
 
-def _ensure_warps(slot_tile: int, expert_tile: int) -> int:
-    """Eight keys per thread, since each round ends with all warps meeting (measured on an H200 at 1,650 slots); and no
-    more than four experts, which are in registers beside them."""
-    return min(16, max(1, slot_tile // 256, expert_tile // 128))
+def _ensure_warps(slot_tile: int) -> int:
+    """Eight keys per thread, since each round ends with all warps meeting (measured on an H200 at 1,650 slots)."""
+    return min(16, max(1, slot_tile // 256))
 
 
 @lru_cache(maxsize=8)

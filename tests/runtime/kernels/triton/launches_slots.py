@@ -23,10 +23,6 @@ def launch_rule() -> None:
     ensure("rule", 1, 1650)
 
 
-def launch_rule_of_four_rows() -> None:
-    ensure("rule", 4, 4000)
-
-
 def launch_rule_of_four_rows_and_all_slots() -> None:
     ensure("rule", 4, 24_576)
 
