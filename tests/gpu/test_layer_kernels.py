@@ -23,6 +23,7 @@ from runtime.kernels.triton_ops import (
     indexer,
     launch_order,
     norms,
+    router,
 )
 from runtime.kernels.triton_ops.sampler import sample_rows
 from runtime.options import SamplingOptions
@@ -164,6 +165,42 @@ def test_delta_nets_that_begin_early_go_on_from_their_states(
         expected = [result.clone() for result in chain()]
         graph.replay()
         assert all(torch.equal(*pair) for pair in zip(results, expected, strict=True))
+
+
+@pytest.mark.parametrize("is_side_slow", [True, False])
+def test_a_combine_that_begins_early_waits_for_both_streams(
+    is_side_slow: bool, device: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Routes on one stream, the shared expert on another, one of them late by milliseconds."""
+    shapes = (2560, 2560), (25600, 2560), (100_000, 2560)
+    shared_weight, routed_weight, long = (torch.randn(*shape, device=device).bfloat16() / 50 for shape in shapes)
+    begin, weights, side = torch.randn(1, 2560, device=device), torch.rand(1, 10, device=device), torch.cuda.Stream()
+
+    def delayed(x: Tensor, is_slow: bool) -> Tensor:
+        for _ in range(20 if is_slow else 0):
+            x = x + dense.linear(x, long)[:, :2560] / 1000
+        return x
+
+    def layer() -> Tensor:
+        main = torch.cuda.current_stream()
+        side.wait_stream(main)
+        with torch.cuda.stream(side):
+            shared = dense.linear(delayed(begin, is_side_slow), shared_weight, is_fork=True)
+            shared = dense.linear(shared, shared_weight)
+        rows = dense.linear(delayed(begin, not is_side_slow), routed_weight).view(1, 10, 2560)
+        main.wait_stream(side)
+        return router.combine_routes(rows, weights, shared)
+
+    layer()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        result = layer()
+    monkeypatch.setattr(launch_order, "LAUNCHES_EARLY", False)
+    for _ in range(30):
+        begin.normal_()
+        expected = layer().clone()
+        graph.replay()
+        assert torch.equal(result, expected)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])

@@ -6,7 +6,8 @@ only weights, and what torch has written of a step's inputs: positions, page tab
 the next one begin when it has ended. One exception: `await_last_launch` lets the next launch begin, so whoever runs
 knows that all before its predecessor has ended, and may read what that left, if the predecessor is always the same.
 
-A launch that waits for another stream as well is made without `begins_early`.
+A launch that waits for another stream as well waits inside for both; one that begins a branch is made without
+`begins_early`.
 """
 
 from functools import lru_cache

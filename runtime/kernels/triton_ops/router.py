@@ -111,7 +111,7 @@ def _combine_kernel(
     HAS_SHARED: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """Program (block of outputs, row). Launched late, as it waits for two streams; what follows may begin early."""
+    """Program (block of outputs, row)."""
     await_last_launch()
     row = tl.program_id(1)
     places = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
