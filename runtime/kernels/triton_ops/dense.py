@@ -101,7 +101,7 @@ def linear(
 
 def silu_linear(gate_up: Tensor, is_gated: bool, weight: Tensor, scale: Tensor | None = None) -> Tensor:
     """`linear` of `silu_product(gate_up, K, is_gated)`, in one launch. gate_up fp32 [N, >= 2K], rows contiguous."""
-    return _launch(gate_up, None, weight, scale, None, activates=3 if is_gated else 2)
+    return _launch(gate_up, None, weight, scale, None, activates=2 if is_gated else 1)
 
 
 def linear_conv(
@@ -271,12 +271,12 @@ def _share(
     else:
         weight_rows = weight + rows * width
     is_all: tl.constexpr = num_ahead * num_splits >= steps
-    tiles = load_last_tiles(weight_rows, end, block_k, num_ahead, begin)
+    tiles = _load_last_tiles(weight_rows, end, block_k, num_ahead, begin)
     held = ()
     if num_channels > 0:
         held = _remembered(memory, num_channels, num_taps)
     await_last_launch()
-    sums = multiply_rows(
+    sums = _multiply_rows(
         x, x_stride, num_rows, weight_rows, tiles, begin, end, block_n, block_k, num_ahead, max_rows, activates, width,
         is_all,
     )  # fmt: skip
@@ -288,17 +288,16 @@ def _inputs(
     x, x_stride, num_rows, places, max_rows: tl.constexpr, activates: tl.constexpr, width: tl.constexpr,
     alignment: tl.constexpr = 16,
 ):  # fmt: skip
-    """fp32 [max_rows, places] of x; with `activates` 1 through silu, with 2 times what lies `width` later as well, with
-    3 also times the sigmoid of what comes after both. `alignment` 1 leaves them where a thread loads them: what is
-    loaded wide goes through shared memory at once, and the next load waits for that."""
+    """fp32 [max_rows, places] of x; with `activates` 1 through silu and times what lies `width` later, with 2 times the
+    sigmoid of what comes after both as well. `alignment` 1 leaves them where a thread loads them: what is loaded wide
+    goes through shared memory at once, and the next load waits for that."""
     rows = tl.arange(0, max_rows)[:, None]
     pointers = x + rows * x_stride + places[None, :]
-    if activates < 2:
-        values = tl.load(tl.multiple_of(pointers, (1, alignment)), mask=rows < num_rows, other=0.0)
-        return silu(values) if activates == 1 else values
+    if activates == 0:
+        return tl.load(tl.multiple_of(pointers, (1, alignment)), mask=rows < num_rows, other=0.0)
     gate = tl.load(pointers, mask=rows < num_rows, other=0.0)
     values = silu(gate) * tl.load(pointers + width, mask=rows < num_rows, other=0.0)
-    if activates == 3:
+    if activates == 2:
         values *= sigmoid(tl.load(x + rows * x_stride + 2 * width, mask=rows < num_rows, other=0.0))
     return values
 
@@ -313,8 +312,8 @@ def _load_tile(weight_rows, step, block_k: tl.constexpr):
 
 
 @triton.jit
-def load_last_tiles(weight_rows, end, block_k: tl.constexpr, num_ahead: tl.constexpr, begin=0):
-    """The last tiles before `end`, under way: for before a wait, since weights are there. `multiply_rows` ends with
+def _load_last_tiles(weight_rows, end, block_k: tl.constexpr, num_ahead: tl.constexpr, begin=0):
+    """The last tiles before `end`, under way: for before a wait, since weights are there. `_multiply_rows` ends with
     them. If there is one less since `begin`, the first is there twice."""
     tiles = ()
     for tile in tl.static_range(num_ahead):
@@ -324,7 +323,7 @@ def load_last_tiles(weight_rows, end, block_k: tl.constexpr, num_ahead: tl.const
 
 
 @triton.jit
-def untouched(tile, num_rows):
+def _untouched(tile, num_rows):
     """The same tile; but the compiler does not know, and so leaves it in registers until here. It would wait for every
     tile right after its load, to bring it to shared memory."""
     nothing = tl.minimum(num_rows, 0)
@@ -343,26 +342,26 @@ def _add_step(total, values, weights, block_k: tl.constexpr, max_rows: tl.conste
         even, odd = e4m3_tiny_halves(weights)
         values *= E4M3_INPUT_SCALE
         even_values, odd_values = tl.split(tl.reshape(values, (max_rows, block_k // 2, 2)))
-        total = multiply_lines(even_values, even, total, block_k // 2, max_rows)
-        total = multiply_lines(odd_values, odd, total, block_k // 2, max_rows)
+        total = _multiply_lines(even_values, even, total, block_k // 2, max_rows)
+        total = _multiply_lines(odd_values, odd, total, block_k // 2, max_rows)
     elif weights.dtype == tl.uint8:
         # The weights' bits read as tiny numbers, whose products shall not be subnormal.
         tiny = e4m3_tiny(weights.to(tl.int8, bitcast=True))
-        total = multiply_lines(values * E4M3_INPUT_SCALE, tiny, total, block_k, max_rows)
+        total = _multiply_lines(values * E4M3_INPUT_SCALE, tiny, total, block_k, max_rows)
     else:
-        total = multiply_lines(values, weights, total, block_k, max_rows)
+        total = _multiply_lines(values, weights, total, block_k, max_rows)
     return total
 
 
 @triton.jit
-def multiply_rows(
+def _multiply_rows(
     x, x_stride, num_rows, weight_rows, last_tiles, begin, end,
     block_n: tl.constexpr, block_k: tl.constexpr, num_ahead: tl.constexpr, max_rows: tl.constexpr,
     activates: tl.constexpr, width: tl.constexpr = 0, is_all: tl.constexpr = False,
 ):  # fmt: skip
     """fp32 [max_rows, block_n]: x[:, begin:end], as `_inputs` gives it, times the weights at `weight_rows`.
 
-    Steps of block_k in rising order; begin and end are multiples of it. The last ones are `load_last_tiles`; with
+    Steps of block_k in rising order; begin and end are multiples of it. The last ones are `_load_last_tiles`; with
     `is_all` there are no others, and a first that is there twice meets zeros.
     """
     is_e4m3: tl.constexpr = weight_rows.dtype.element_ty == tl.uint8 or weight_rows.dtype.element_ty == tl.int32
@@ -380,13 +379,13 @@ def multiply_rows(
             values = _inputs(x, x_stride, num_rows, places, max_rows, activates, width)
             total = _add_step(total, values, weights, block_k, max_rows)
     for tile in tl.static_range(num_ahead):
-        total = _add_step(total, last_values[tile], untouched(last_tiles[tile], num_rows), block_k, max_rows)
+        total = _add_step(total, last_values[tile], _untouched(last_tiles[tile], num_rows), block_k, max_rows)
     sums = row_sum(tl.reshape(total, (16 // max_rows, max_rows, block_n)), axis=0)
     return sums * (E4M3_SCALE / E4M3_INPUT_SCALE) if is_e4m3 else sums
 
 
 @triton.jit
-def multiply_lines(values, weights, total, block_k: tl.constexpr, max_rows: tl.constexpr):
+def _multiply_lines(values, weights, total, block_k: tl.constexpr, max_rows: tl.constexpr):
     """total [16, block_n] plus values fp32 [max_rows, block_k] @ weights^T [block_n, block_k], bf16 or fp32.
 
     Lines max_rows * p + r hold part p of row r; with fp32 weights part 0 is the row itself and the others are zero.
