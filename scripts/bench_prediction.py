@@ -156,7 +156,8 @@ def flagship_arms(is_tiny: bool) -> Iterator[dict[str, Any]]:
     spec, found = bench.spec, bench.bandwidths
     rates = typical_rates(RatesQuestion.of(spec, "cuda", 1))
     if found.device_read and found.host_to_device:
-        rates = card_rates(found.device_read, found.host_to_device, "measured in this run")
+        begins_early = torch.cuda.get_device_capability(bench.device) >= (9, 0)
+        rates = card_rates(found.device_read, found.host_to_device, "measured in this run", begins_early)
     machine = Machine("cuda", 140 * _GIB, 256 * _GIB, 250 * _GIB, 16)
     for num_slots in (24, 48, 72) if is_tiny else FLAGSHIP_SLOTS:
         hit_rate = expected_hit_rate(spec, num_slots)

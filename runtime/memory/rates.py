@@ -40,23 +40,26 @@ class MachineRates:
 DENSE_SHARE, EXPERT_SHARE, COPY_SHARE = 0.95, 0.90, 0.90
 """Of a card's bandwidths, what decode's kernels reach beside the time of their launches, which is small work: of the
 rate of a sum over its memory, of the same, and of a large copy to it."""
-CARD_UNIT_S = 1e-6
+CARD_UNIT_S, UNIT_IN_ORDER_S = 1e-6, 2e-6
+"""Where launches begin while the one before still runs (compute capability 9.0 and later), and where they don't."""
 
 
-def card_rates(device_read_bytes_s: float, host_to_device_bytes_s: float, origin: str) -> MachineRates:
+def card_rates(
+    device_read_bytes_s: float, host_to_device_bytes_s: float, origin: str, begins_early: bool
+) -> MachineRates:
     """The rates of a card with these bandwidths."""
     return MachineRates(
         dense_bytes_s=DENSE_SHARE * device_read_bytes_s,
         expert_bytes_s=EXPERT_SHARE * device_read_bytes_s,
         copy_bytes_s=COPY_SHARE * host_to_device_bytes_s,
-        unit_s=CARD_UNIT_S,
+        unit_s=CARD_UNIT_S if begins_early else UNIT_IN_ORDER_S,
         origin=origin,
     )
 
 
 TYPICAL = {
     "cpu": MachineRates(9e9, 0.5e9, 8e9, 2.1e-6, "typical of one core, not measured here"),
-    "cuda": card_rates(6e11, 2.5e10, "typical of a card with 600 GB/s on PCIe 4.0 x16, not measured here"),
+    "cuda": card_rates(6e11, 2.5e10, "typical of a card with 600 GB/s on PCIe 4.0 x16, not measured here", False),
 }
 """By device."""
 _MOST_CPU_BYTES_S = 25e9

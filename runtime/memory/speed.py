@@ -52,8 +52,8 @@ CPU_UNITS = UnitCosts(
     step=400,
 )  # fmt: skip
 CUDA_UNITS = UnitCosts(
-    linear_attention=24, sparse_attention=46, full_attention=34, hyper_block=11, plain_block=5, moe=38, ngram=30,
-    step=60,
+    linear_attention=12, sparse_attention=20, full_attention=16, hyper_block=5, plain_block=3, moe=21, ngram=20,
+    step=40,
 )  # fmt: skip
 
 
