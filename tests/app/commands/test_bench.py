@@ -211,7 +211,7 @@ def test_the_bench_of_side_calls_prints_what_each_side_gets(capsys: pytest.Captu
     times = ["--seconds", "1", "--seconds-alone", "0.5", "--trace-tokens", "100", "--prompt-tokens", "20"]
     assert main(["bench", "side-calls", "--tiny", "--layers", "4", "--bench-slots", "48", *times]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == 8
+    assert len(lines) == 10
     assert all(any(character.isdigit() for character in line) for line in lines[:-1])
 
 
