@@ -165,8 +165,9 @@ def _attend_sum_kernel(
     start = (row * num_heads + head) * most_splits
     every, dims = tl.arange(0, most_splits), tl.arange(0, dim_tile)
     if has_gate:
-        # Older than the splits.
-        opened = tl.load(gate + row * gate_stride + head * head_dim + dims, mask=dims < head_dim, other=0.0)
+        # Older than the splits, and younger than what the L1 cache may hold.
+        opens = gate + row * gate_stride + head * head_dim + dims
+        opened = tl.load(opens, mask=dims < head_dim, other=0.0, cache_modifier=".cg")
     await_last_launch()
     largest = tl.max(tl.load(stats + 2 * (start + every), mask=every < num_splits, other=float("-inf")), 0)
     weight = tl.zeros((), tl.float32)

@@ -212,12 +212,13 @@ def _mix_kernel(
     places = steps * block_k + tl.arange(0, block_k)[None, :]
     is_place = tl.broadcast_to(steps < rank // block_k, (step_tile, block_k))
     weights = _load_lines(up + tl.where(is_line, stream * width + dims, 0) * rank, places, is_place, block_k, 8)
-    # Under way while the weights are; a store of what comes of them would hold the weights up.
+    # Under way while the weights are, and past the L1 cache, which may be older than the launches that wrote them. A
+    # store of what comes of them would hold the weights up.
     targets = residual + row * residual_stride + stream * width + dims
-    values = tl.load(targets, mask=is_line, other=0.0)
+    values = tl.load(targets, mask=is_line, other=0.0, cache_modifier=".cg")
     if injects:
-        added = tl.load(output + row * output_stride + dims, mask=is_line, other=0.0)
-        weight = tl.load(inject + row * inject_stride + stream, mask=is_line, other=0.0)
+        added = tl.load(output + row * output_stride + dims, mask=is_line, other=0.0, cache_modifier=".cg")
+        weight = tl.load(inject + row * inject_stride + stream, mask=is_line, other=0.0, cache_modifier=".cg")
     scales = tl.load(scale + stream * width + dims, mask=is_line, other=0.0)
     await_last_launch()
     factor = tl.load(factors + row * num_streams + stream, mask=is_line, other=0.0)

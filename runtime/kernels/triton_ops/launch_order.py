@@ -4,7 +4,8 @@ What its start costs is paid by then, and its weights are under way. Cards from 
 begins when the one before has ended, as ever. Before a kernel calls `await_last_launch` it writes nothing and reads
 only weights, and what torch has written of a step's inputs: positions, page tables, angles. A launch of torch's lets
 the next one begin when it has ended. One exception: `await_last_launch` lets the next launch begin, so whoever runs
-knows that all before its predecessor has ended, and may read what that left, if the predecessor is always the same.
+knows that all before its predecessor has ended, and may read what that left, past the L1 cache (`.cg`), if the
+predecessor is always the same.
 
 A launch that waits for another stream as well waits inside for both; one that begins a branch is made without
 `begins_early`.

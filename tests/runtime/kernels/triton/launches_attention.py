@@ -38,6 +38,8 @@ def launch_attend_sparse() -> None:
     for dtype in (torch.bfloat16, torch.float32):
         pool, blocks = torch.empty(8, 64, 2, 256, dtype=dtype), torch.empty(4, 512, dtype=torch.int64)
         attention.attend_rows(torch.empty(4, 24, 256), pool, pool, PAGES, ROWS, 0.0625, blocks, 4)
+    gate = torch.empty(4, 6144)
+    attention.attend_rows(torch.empty(4, 24, 256), pool, pool, PAGES, ROWS, 0.0625, blocks, 4, gate)
 
 
 def launch_attend_dense() -> None:
