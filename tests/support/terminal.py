@@ -1,9 +1,11 @@
 """A real terminal for tests: a program on a pseudo-terminal, its raw output, and the screen an emulator makes of it."""
 
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +22,12 @@ class Terminal:
 
     def __init__(self, arguments: list[str], columns: int = 100, rows: int = 30, env: Mapping[str, str] | None = None):
         variables = {**os.environ, "TERM": "xterm-256color", "PYTHONPATH": str(REPO), **(env or {})}
+        # As in a terminal of a person's, also where the tests run under nohup.
+        hears_hangup = partial(signal.signal, signal.SIGHUP, signal.SIG_DFL)
         self._child = pexpect.spawn(
-            arguments[0], arguments[1:], dimensions=(rows, columns), env=variables, timeout=1, cwd=str(REPO)
-        )
+            arguments[0], arguments[1:], dimensions=(rows, columns), env=variables, timeout=1, cwd=str(REPO),
+            preexec_fn=hears_hangup,
+        )  # fmt: skip
         self._child.delaybeforesend = None
         self._emulator = pyte.Screen(columns, rows)
         self._stream = pyte.ByteStream(self._emulator)
