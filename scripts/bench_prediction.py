@@ -26,6 +26,7 @@ sys.path.insert(0, str(REPO))
 # The repository's own packages, wherever the script is started from.
 from runtime.benches.decode_rig import Rig, RoutedSteps  # noqa: E402
 from runtime.benches.injection import InjectedRouting  # noqa: E402
+from runtime.benches.machine_rates import begins_early  # noqa: E402
 from runtime.benches.measures import describe_device, measure_bandwidths, time_runs  # noqa: E402
 from runtime.benches.process_counts import cpu_seconds_of  # noqa: E402
 from runtime.benches.synthetic import FLAGSHIP, TINY, StoreFilling, synthetic_spec  # noqa: E402
@@ -156,8 +157,8 @@ def flagship_arms(is_tiny: bool) -> Iterator[dict[str, Any]]:
     spec, found = bench.spec, bench.bandwidths
     rates = typical_rates(RatesQuestion.of(spec, "cuda", 1))
     if found.device_read and found.host_to_device:
-        begins_early = torch.cuda.get_device_capability(bench.device) >= (9, 0)
-        rates = card_rates(found.device_read, found.host_to_device, "measured in this run", begins_early)
+        is_early = begins_early(bench.device)
+        rates = card_rates(found.device_read, found.host_to_device, "measured in this run", is_early)
     machine = Machine("cuda", 140 * _GIB, 256 * _GIB, 250 * _GIB, 16)
     for num_slots in (24, 48, 72) if is_tiny else FLAGSHIP_SLOTS:
         hit_rate = expected_hit_rate(spec, num_slots)

@@ -44,8 +44,12 @@ def _on_card(device: torch.device, origin: str) -> MachineRates:
     copies = [time_runs(lambda: target.copy_(source, non_blocking=True), 1, device) for _ in range(_ROUNDS)]
     reads = [time_runs(lambda: numbers.sum(), 1, device) for _ in range(_ROUNDS)]
     copy_s, read_s = (statistics.median(times[2:]) for times in (copies, reads))
-    begins_early = torch.cuda.get_device_capability(device) >= (9, 0)
-    return card_rates(numbers.nbytes / read_s, source.nbytes / copy_s, origin, begins_early)
+    return card_rates(numbers.nbytes / read_s, source.nbytes / copy_s, origin, begins_early(device))
+
+
+def begins_early(device: torch.device) -> bool:
+    """Whether decode's launches on this card begin while the one before still runs."""
+    return torch.cuda.get_device_capability(device) >= (9, 0)
 
 
 @torch.inference_mode()

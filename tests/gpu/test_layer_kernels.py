@@ -100,6 +100,22 @@ def test_products_on_two_streams_do_not_disturb_each_other(device: torch.device)
     assert all(torch.equal(result, expected) for result in results)
 
 
+def assert_early_launches_change_no_bit(
+    chain: Callable[[], list[Tensor]], begin: Tensor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`chain` of what `begin` holds: as a graph whose launches begin early, and with one launch after the other."""
+    chain()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        results = chain()
+    monkeypatch.setattr(launch_order, "LAUNCHES_EARLY", False)
+    for _ in range(50):
+        begin.normal_()
+        expected = [result.clone() for result in chain()]
+        graph.replay()
+        assert all(torch.equal(*pair) for pair in zip(results, expected, strict=True))
+
+
 def test_launches_that_begin_early_see_what_comes_before(device: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
     """A chain in which every launch reads what the one before wrote, as a graph, and one after the other."""
     scale, weight = torch.rand(4, 2560, device=device), torch.randn(2560, 2560, device=device).bfloat16() / 50
@@ -119,16 +135,7 @@ def test_launches_that_begin_early_see_what_comes_before(device: torch.device, m
             results += [output, hidden, inject]
         return [*results, residual]
 
-    chain()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        results = chain()
-    monkeypatch.setattr(launch_order, "LAUNCHES_EARLY", False)
-    for _ in range(50):
-        begin.normal_()
-        expected = [result.clone() for result in chain()]
-        graph.replay()
-        assert all(torch.equal(*pair) for pair in zip(results, expected, strict=True))
+    assert_early_launches_change_no_bit(chain, begin, monkeypatch)
 
 
 def test_delta_nets_that_begin_early_go_on_from_their_states(
@@ -155,16 +162,7 @@ def test_delta_nets_that_begin_early_go_on_from_their_states(
             results.append(x)
         return [*results, states, histories]
 
-    chain()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        results = chain()
-    monkeypatch.setattr(launch_order, "LAUNCHES_EARLY", False)
-    for _ in range(50):
-        begin.normal_()
-        expected = [result.clone() for result in chain()]
-        graph.replay()
-        assert all(torch.equal(*pair) for pair in zip(results, expected, strict=True))
+    assert_early_launches_change_no_bit(chain, begin, monkeypatch)
 
 
 @pytest.mark.parametrize("is_side_slow", [True, False])
@@ -181,7 +179,7 @@ def test_a_combine_that_begins_early_waits_for_both_streams(
             x = x + dense.linear(x, long)[:, :2560] / 1000
         return x
 
-    def layer() -> Tensor:
+    def layer() -> list[Tensor]:
         main = torch.cuda.current_stream()
         side.wait_stream(main)
         with torch.cuda.stream(side):
@@ -189,18 +187,9 @@ def test_a_combine_that_begins_early_waits_for_both_streams(
             shared = dense.linear(shared, shared_weight)
         rows = dense.linear(delayed(begin, not is_side_slow), routed_weight).view(1, 10, 2560)
         main.wait_stream(side)
-        return router.combine_routes(rows, weights, shared)
+        return [router.combine_routes(rows, weights, shared)]
 
-    layer()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        result = layer()
-    monkeypatch.setattr(launch_order, "LAUNCHES_EARLY", False)
-    for _ in range(30):
-        begin.normal_()
-        expected = layer().clone()
-        graph.replay()
-        assert torch.equal(result, expected)
+    assert_early_launches_change_no_bit(layer, begin, monkeypatch)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
