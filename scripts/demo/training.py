@@ -12,6 +12,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 from torch.nn import functional
 
+from demo.captured import Captured
 from demo.model.student import Student
 from demo.optimizer import Optimizer
 from demo.packing import CLASS_SHIFT, ID_MASK, LOSS_WEIGHTS
@@ -75,6 +76,13 @@ class Trainer:
         total = learned + BALANCE_WEIGHT * hidden.balance_loss + sum(hidden.indexer_losses)
         return total, answers, hidden.indexer_losses, hidden.expert_load
 
+    def gradients(self, tokens: Tensor):
+        """-> the figures of `forward`, and the gradients of all parameters that have one; they are in `.grad`, too."""
+        loss, answers, indexer, load = self.forward(tokens)
+        loss.backward()
+        found = [parameter.grad for parameter in self.model.parameters() if parameter.grad is not None]
+        return (answers.detach(), [each.detach() for each in indexer], load.detach()), found
+
     def to_device(self, rows: np.ndarray) -> Tensor:
         return torch.from_numpy(rows.astype(np.int64)).to(self.device, non_blocking=True)
 
@@ -99,7 +107,11 @@ class Trainer:
         """Goes on from the state where there is one, and leaves it there."""
         optimizer, history = Optimizer(self.model), []
         done = self.resume(files.resumed, optimizer)
-        batch = self.rows_per_step(source.rows.shape[1])
+        length = source.rows.shape[1]
+        batch = self.rows_per_step(length)
+        tokens = torch.zeros((batch // self.replicas.count, length), dtype=torch.int64, device=self.device)
+        learn = Captured(lambda: self.gradients(tokens), self.device)
+        optimize = Captured(optimizer.step, self.device)
         snapshot_at = done.trained_s + self.plan.snapshot_s
         started = self.replicas.agreed(time.time() - done.trained_s)
         left = self.replicas.agreed(self.plan.seconds - (time.time() - began))
@@ -115,10 +127,11 @@ class Trainer:
                     snapshot_at = trained + self.plan.snapshot_s
             rows = source.rows
             chosen = batch_indices(len(rows), batch, done.step, self.plan.seed)
-            loss, answers, indexer, load = self.forward(self.to_device(rows[self.replicas.share(chosen)]))
-            loss.backward()
-            self.replicas.average_gradients(self.model)
-            optimizer.step(self.factor(done.step, trained / span))
+            tokens.copy_(self.to_device(rows[self.replicas.share(chosen)]))
+            (answers, indexer, load), gradients = learn()
+            self.replicas.average(gradients)
+            optimizer.set_factor(self.factor(done.step, trained / span))
+            optimize()
             done.step += 1
             if self.replicas.is_first and (done.step % 100 == 0 or done.step in (10, 30)):
                 seconds = time.time() - started
