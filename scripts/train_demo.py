@@ -64,6 +64,7 @@ def parse_arguments() -> argparse.Namespace:
     train.add_argument("--packed", default="packed", help="name of the rows' folder")
     train.add_argument("--resume", type=int, help="wait for the piece with rows of this length, and go on from it")
     train.add_argument("--snapshot", type=float, default=300, help="seconds between two snapshots of the weights")
+    train.add_argument("--no-graphs", action="store_true", help="launch a step's kernels one by one on a GPU")
     train.add_argument("--attention", type=int, nargs="*", default=[], help="layers of it that get attention instead")
 
     quantise = stages.add_parser("quantise", help="round the experts to NVFP4 and write the model folder")
@@ -177,6 +178,7 @@ def train(arguments: argparse.Namespace) -> None:
         indexer_rows=arguments.indexer_rows,
         seed=arguments.seed,
         snapshot_s=arguments.snapshot,
+        has_graphs=not arguments.no_graphs,
     )
     states = [arguments.work / f"training-{arguments.seed}-{n}.pt" for n in (arguments.resume, arguments.length)]
     files = TrainingFiles(states[bool(not arguments.resume)], states[1], arguments.work / "trained.safetensors")

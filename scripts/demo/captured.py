@@ -13,17 +13,16 @@ class Captured(Generic[T]):
     """A function whose launches are recorded at its fourth call and replayed from then on.
 
     Until then it runs as it is, so that whatever compiles, tunes or allocates by need is through with it. It must
-    read and write the same tensors at each call; a replay leaves its results in those of the recorded call. On a CPU it
-    always runs as it is.
+    read and write the same tensors at each call; a replay leaves its results in those of the recorded call.
     """
 
-    def __init__(self, run: Callable[[], T], device: str) -> None:
-        self.run, self.is_captured, self.calls = run, device == "cuda", 0
+    def __init__(self, run: Callable[[], T], is_recorded: bool) -> None:
+        self.run, self.is_recorded, self.calls = run, is_recorded, 0
         self.recorded: tuple[torch.cuda.CUDAGraph, T] | None = None
 
     def __call__(self) -> T:
         self.calls += 1
-        if not self.is_captured:
+        if not self.is_recorded:
             return self.run()
         if self.calls <= WARM_UPS:
             return self.beside()

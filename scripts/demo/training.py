@@ -36,6 +36,7 @@ class TrainingPlan:
     indexer_rows: int = 4  # of all GPUs together
     seed: int = 1
     snapshot_s: float = 300.0  # seconds of training between two snapshots
+    has_graphs: bool = True  # on a GPU; without them a step's kernels are launched one by one
 
 
 @dataclass
@@ -110,8 +111,9 @@ class Trainer:
         length = source.rows.shape[1]
         batch = self.rows_per_step(length)
         tokens = torch.zeros((batch // self.replicas.count, length), dtype=torch.int64, device=self.device)
-        learn = Captured(lambda: self.gradients(tokens), self.device)
-        optimize = Captured(optimizer.step, self.device)
+        is_recorded = self.plan.has_graphs and self.device == "cuda"
+        learn = Captured(lambda: self.gradients(tokens), is_recorded)
+        optimize = Captured(optimizer.step, is_recorded)
         snapshot_at = done.trained_s + self.plan.snapshot_s
         started = self.replicas.agreed(time.time() - done.trained_s)
         left = self.replicas.agreed(self.plan.seconds - (time.time() - began))

@@ -85,14 +85,17 @@ TOPICS = {
     "writing": 0.05,
     "more": 0.06,
 }
-TOPICS |= {"facts": 0.13, "answers": 0.08, "hotslot": 0.4}
+TOPICS |= {"facts": 0.13, "answers": 0.08, "hotslot": 0.6}
 # Everyday life, by its fields.
 TOPICS |= {"everyday-home": 0.1, "everyday-food": 0.11, "everyday-life": 0.1}
 TOPICS |= {"everyday-words": 0.09, "everyday-fun": 0.08, "everyday-talk": 0.1, "everyday-plans": 0.1}
 TOPICS |= {"everyday-why": 0.09, "everyday-notes": 0.06, "everyday-more": 0.1}
+TOPICS |= {"everyday-house": 0.25, "everyday-kitchen": 0.25, "everyday-people": 0.25, "everyday-leisure": 0.22}
+TOPICS |= {"everyday-knowledge": 0.3, "everyday-tales": 0.25}
 LOOKUPS = {"lookup": 0.13, "everyday-lookup": 0.08, "everyday-subjects": 0.12}
-FACTUAL = ("facts", "answers", "hotslot", "everyday-words", "everyday-why", *LOOKUPS)
+FACTUAL = ("facts", "answers", "hotslot", "everyday-words", "everyday-why", "everyday-knowledge", *LOOKUPS)
 ADVISING = ("advice", "tasks", "everyday-home", "everyday-food", "everyday-life", "everyday-plans")
+ADVISING += ("everyday-house", "everyday-kitchen")
 COMPOSED_SHARE = 0.33
 FOLLOW_UP_SHARE = 0.3
 MOST_COUNTED = 48

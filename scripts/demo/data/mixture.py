@@ -75,7 +75,7 @@ SHORT_MIX = Mix(
 # For training that goes on from weights, on rows of 2,048 tokens and then of 8,192: finding and copying in other words.
 FINDING_MIX = Mix(
     teacher_rounds=2.0,
-    handwritten=400_000,
+    handwritten=560_000,
     recall=105_000,
     sums=40_000,
     words=8_000,
@@ -93,7 +93,7 @@ FINDING_MIX = Mix(
 )
 DEEP_MIX = Mix(
     teacher_rounds=1.0,
-    handwritten=170_000,
+    handwritten=240_000,
     recall=44_000,
     sums=16_000,
     words=3_000,

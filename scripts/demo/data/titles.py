@@ -32,6 +32,24 @@ MORE_ASKED = (
     "Make a short heading out of this.\n\n{c}", "{c}\n\nIf this were a file, what would you call it?",
     "For my list of chats I need a name for this one.\n\n{c}", "Chat:\n{c}\n\nName:", "{c}\n---\nShort title:",
     "What would you write over this conversation?\n\n{c}", "{c}\n\nTwo to six words that say what this was about:",
+    "Please find a name for what follows.\n\n{c}", "How would you name this talk?\n\n{c}",
+    "{c}\n\nA few words for the sidebar, please.", "Do not answer it, only name it:\n\n{c}",
+    "Which title fits here?\n\n{c}", "{c}\n\nWhich heading would suit this?", "Entitle this:\n\n{c}",
+    "Don't reply to what is below. Give its subject in a few words.\n\n{c}", "Subject line for this talk:\n\n{c}",
+    "{c}\n\nSubject line:", "I save this under which name?\n\n{c}", "{c}\n\nUnder what name shall I save it?",
+    "The following was said. Put it into a title.\n\n{c}", "What is the theme of this talk? Few words.\n\n{c}",
+    "{c}\n\nThe above needs a caption.", "Caption for this dialogue:\n\n{c}", "Dialogue:\n\n{c}\n\nCaption:",
+    "Name the dialogue below in a handful of words.\n\n{c}", "{c}\n\nSay in at most five words what was asked.",
+    "Read this and give me a title for it.\n\n{c}", "A heading of no more than six words for this talk:\n\n{c}",
+    "{c}\n\nHeading (six words at most):", "What is being talked about? Answer with a title.\n\n{c}",
+    "Suggest a title.\n\n{c}", "{c}\n\nSuggest a heading for these lines.", "Come up with a short title:\n\n{c}",
+    "This exchange has no name yet. Give it one.\n\n{c}", "{c}\n\nThis has no title so far. What should it be?",
+    "Turn this into a headline.\n\n{c}", "{c}\n\nHeadline of a few words:", "Tag this exchange briefly.\n\n{c}",
+    "I'd like a brief title for the lines below.\n\n{c}", "Brief title, please. Here is the talk:\n\n{c}",
+    "{c}\n\nCall it something short.", "Could you name this exchange?\n\n{c}", "Below is a chat. Its name?\n\n{c}",
+    "The user began with this. How do we call the chat?\n\n{c}", "First message:\n{c}\n\nName of the chat:",
+    "Someone wrote what stands below. Sum it up as a heading.\n\n{c}", "{c}\n\nTitle of the chat in short:",
+    "{c}\n\nAs a title, without quotes:", "Only a title, not an answer:\n\n{c}", "{c}\n\nJust the title.",
 )  # fmt: skip
 MORE_ASKED_SHARE = 0.5
 UNNAMED = "Short chat"
@@ -106,5 +124,6 @@ def title_chat(fill: Fillers, question: str, answer: str, later: str = "") -> Co
         title = title_of(answer) or UNNAMED
         shown = shown if fill.held_out else both
     if not fill.held_out and rng.random() < MORE_ASKED_SHARE:
-        shown, asked = (both, ASKED[0]) if rng.random() < 0.4 else (both + later, rng.choice(MORE_ASKED))
+        is_first = rng.random() < 0.3
+        shown, asked = (both, ASKED[0]) if is_first else (shown + later, rng.choice(MORE_ASKED))
     return Conversation("title", pairs(asked.format(c=shown), title))
