@@ -64,6 +64,7 @@ class Trainer:
         if device == "cuda":
             torch.set_float32_matmul_precision("high")
             torch._dynamo.config.recompile_limit = 64
+            self.model.set_blockwise()
             for layer in self.model.model.layers:
                 layer.compile(fullgraph=True, dynamic=False)
             self.loss = torch.compile(language_loss, dynamic=False)

@@ -10,6 +10,7 @@ transformers = pytest.importorskip("transformers", minversion="5.23")
 sys.path.insert(0, str(Path(__file__).parents[2] / "scripts"))
 
 from demo.architecture import text_config  # noqa: E402
+from demo.model.attention import BLOCK, SparseAttention, common_blocks, seen  # noqa: E402
 from demo.model.student import Student  # noqa: E402
 
 from tests.support.tiny_student import TINY  # noqa: E402
@@ -61,3 +62,35 @@ def test_packed_documents_do_not_see_each_other(models):
         alone = student.logits(document)
         assert relative_error(together[:, first : first + document.shape[1]], alone) < 1e-4
         first += document.shape[1] + 1
+
+
+def some_documents(rows: int, length: int) -> torch.Tensor:
+    """[rows, length]: documents of 4 to 160 tokens, a multiple of the compress ratio each."""
+    generator = torch.Generator().manual_seed(7)
+    starts = torch.zeros(rows, length, dtype=torch.bool)
+    for row in starts:
+        ends = (torch.randint(1, 41, (length // 4,), generator=generator) * 4).cumsum(0)
+        row[ends[ends < length]] = True
+    return starts.cumsum(1)
+
+
+def test_blocks_that_see_nothing_are_left_out_and_no_others():
+    document = some_documents(3, 8 * BLOCK)
+    seeing = seen(document).unflatten(1, (-1, BLOCK)).unflatten(3, (-1, BLOCK)).any(4).any(2)
+    assert torch.equal(common_blocks(document), seeing)
+    assert seeing.float().mean() < 0.4
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("budget", [None, TINY.indexer_budget])
+def test_attention_by_blocks_reads_what_attention_reads(budget):
+    """Its gradients, and that pairs of blocks are skipped, need a GPU: tests/gpu/test_demo_training.py."""
+    torch.manual_seed(4)
+    attention = SparseAttention(TINY)
+    attention.budget = budget
+    document = some_documents(2, 2 * BLOCK)
+    x = torch.randn(2, 2 * BLOCK, TINY.hidden_size)
+    places = (*Student(TINY).rotary(2 * BLOCK, x.device, x.dtype), document)
+    plain = attention(x, *places)
+    attention.is_blockwise = True
+    assert relative_error(attention(x, *places), plain) < 1e-5

@@ -5,9 +5,28 @@ import math
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.nn.attention.flex_attention import BlockMask, flex_attention
 
 from demo.architecture import Architecture
 from demo.model.glue import RMSNorm, rotate
+
+BLOCK = 128  # queries, and keys, that blockwise attention handles together
+
+
+def seen(document: Tensor) -> Tensor:
+    """document [B, T], the number of each token's document -> [B, T, T] bool: which token may see which."""
+    index = torch.arange(document.shape[1], device=document.device)
+    return (document[:, :, None] == document[:, None, :]) & (index[:, None] >= index[None, :])
+
+
+def common_blocks(document: Tensor) -> Tensor:
+    """document [B, T], never falling, T a multiple of BLOCK -> [B, T / BLOCK, T / BLOCK] bool.
+
+    True where a query of the one block may see a key of the other.
+    """
+    blocks = document.unflatten(1, (-1, BLOCK))
+    index = torch.arange(blocks.shape[1], device=document.device)
+    return (blocks[:, :, None, 0] <= blocks[:, None, :, -1]) & (index[:, None] >= index[None, :])
 
 
 class Indexer(nn.Module):
@@ -46,45 +65,64 @@ class SparseAttention(nn.Module):
         self.q_norm, self.k_norm = RMSNorm(self.width), RMSNorm(self.width)
         self.indexer = Indexer(arch)
         self.budget: int | None = None
+        self.is_blockwise = False  # for rows of a multiple of BLOCK: skips pairs of blocks that see nothing; compiled
 
-    def forward(self, x: Tensor, cos: Tensor, sin: Tensor, mask: Tensor) -> Tensor:
-        """`mask` [B, T, T]: which token may see which."""
+    def forward(self, x: Tensor, cos: Tensor, sin: Tensor, document: Tensor) -> Tensor:
+        opened = None
         if self.budget is not None:
             with torch.no_grad():
-                mask = self.select(self.indexer(x, cos, sin), mask)
+                opened = self.select(self.indexer(x, cos, sin), seen(document))
         q, k, gate = self.queries_and_keys(x, cos, sin)
         v = self.v_proj(x).unflatten(-1, (self.kv_heads, self.width)).transpose(1, 2)
-        v = v.repeat_interleave(self.heads // self.kv_heads, 1)
-        read = functional.scaled_dot_product_attention(q, k, v, attn_mask=mask[:, None])
+        read = (self.read_blockwise if self.is_blockwise else self.read_all)(q, k, v, document, opened)
         return self.o_proj(read.transpose(1, 2).flatten(2) * torch.sigmoid(gate.flatten(2)))
+
+    def read_all(self, q: Tensor, k: Tensor, v: Tensor, document: Tensor, opened: Tensor | None) -> Tensor:
+        mask = seen(document)
+        if opened is not None:
+            mask = mask & opened.repeat_interleave(self.indexer.ratio, -1)
+        k, v = (x.repeat_interleave(self.heads // self.kv_heads, 1) for x in (k, v))
+        return functional.scaled_dot_product_attention(q, k, v, attn_mask=mask[:, None])
+
+    def read_blockwise(self, q: Tensor, k: Tensor, v: Tensor, document: Tensor, opened: Tensor | None) -> Tensor:
+        ratio = self.indexer.ratio
+
+        def is_seen(row: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+            is_before = (document[row, query] == document[row, key]) & (query >= key)
+            return is_before if opened is None else is_before & opened[row, query, key // ratio]
+
+        common = common_blocks(document)[:, None].int()
+        indices = common.argsort(dim=-1, descending=True, stable=True).int()
+        mask = BlockMask.from_kv_blocks(common.sum(-1).int(), indices, BLOCK_SIZE=BLOCK, mask_mod=is_seen)
+        return flex_attention(q, k, v, block_mask=mask, enable_gqa=True)
 
     def queries_and_keys(self, x: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         q, gate = self.q_proj(x).unflatten(-1, (self.heads, 2 * self.width)).chunk(2, -1)
         q = rotate(self.q_norm(q), cos, sin).transpose(1, 2).to(x.dtype)
         k = rotate(self.k_norm(self.k_proj(x).unflatten(-1, (self.kv_heads, self.width))), cos, sin)
-        k = k.transpose(1, 2).repeat_interleave(self.heads // self.kv_heads, 1).to(x.dtype)
-        return q, k, gate
+        return q, k.transpose(1, 2).to(x.dtype), gate
 
     def visible_blocks(self, mask: Tensor) -> Tensor:
         """[B, T, T / ratio]: the blocks all of whose tokens a query may see."""
         return mask.unflatten(-1, (-1, self.indexer.ratio)).all(-1)
 
     def select(self, scores: Tensor, mask: Tensor) -> Tensor:
+        """-> [B, T, T / ratio] bool: the budget's best blocks, and those that are not complete."""
         complete = self.visible_blocks(mask)
         num_blocks = min(self.budget // self.indexer.ratio, complete.shape[-1])
-        best = scores.masked_fill(~complete, float("-inf")).topk(num_blocks, -1).indices
-        chosen = torch.zeros_like(complete).scatter(-1, best, True) & complete
-        return (chosen | ~complete).repeat_interleave(self.indexer.ratio, -1) & mask
+        best = scores.masked_fill(~complete, float("-inf")).topk(num_blocks, -1, sorted=False).indices
+        return torch.zeros_like(complete).scatter(-1, best, True) | ~complete
 
-    def indexer_loss(self, x: Tensor, cos: Tensor, sin: Tensor, mask: Tensor) -> Tensor:
+    def indexer_loss(self, x: Tensor, cos: Tensor, sin: Tensor, document: Tensor) -> Tensor:
         """KL(attention mass per complete block || softmax of the index scores), for x detached.
 
         With a budget that covers the context the language loss gives the indexer no gradient; this does.
         """
-        x = x.detach()
+        x, mask = x.detach(), seen(document)
         complete = self.visible_blocks(mask)
         with torch.no_grad():
             q, k, _ = self.queries_and_keys(x, cos, sin)
+            k = k.repeat_interleave(self.heads // self.kv_heads, 1)
             weights = (q @ k.mT * self.width**-0.5).float().masked_fill(~mask[:, None], float("-inf")).softmax(-1)
             mass = weights.mean(1).unflatten(-1, (-1, self.indexer.ratio)).sum(-1) * complete
             mass = mass / mass.sum(-1, keepdim=True).clamp_min(1e-6)

@@ -20,7 +20,7 @@ class Packing:
     """Where the documents of each row lie; <|endoftext|> ends a document."""
 
     position: Tensor  # [B, T] counted from the document's first token
-    mask: Tensor  # [B, T, T] bool: same document and not later
+    document: Tensor  # [B, T] counted from the row's first document
 
 
 @dataclass(frozen=True)
@@ -39,8 +39,7 @@ def find_documents(tokens: Tensor, eos: int) -> Packing:
     starts = functional.pad(tokens, (1, 0), value=-1)[:, :length] == eos
     document = starts.cumsum(1)
     position = index - torch.where(starts, index, 0).cummax(1).values
-    same = document[:, :, None] == document[:, None, :]
-    return Packing(position, same & (index[:, None] >= index[None, :]))
+    return Packing(position, document)
 
 
 class Layer(nn.Module):
@@ -57,7 +56,7 @@ class Layer(nn.Module):
         self.attn_hyper_connection = HyperConnection(arch)
         self.mlp_hyper_connection = HyperConnection(arch)
 
-    def forward(self, residual, ngram_ids, cos, sin, mask, position, num_indexer_rows: int):
+    def forward(self, residual, ngram_ids, cos, sin, document, position, num_indexer_rows: int):
         """-> residual, balance loss, expert load, indexer loss (None unless sparse attention and rows asked for)."""
         if self.ple is not None:
             residual = residual + self.ple(residual, ngram_ids, position)
@@ -66,10 +65,10 @@ class Layer(nn.Module):
         if self.is_linear:
             output = self.linear_attn(mixed, position)
         else:
-            output = self.self_attn(mixed, cos, sin, mask)
+            output = self.self_attn(mixed, cos, sin, document)
             if num_indexer_rows:
                 rows = slice(num_indexer_rows)
-                indexer_loss = self.self_attn.indexer_loss(mixed[rows], cos, sin, mask[rows])
+                indexer_loss = self.self_attn.indexer_loss(mixed[rows], cos, sin, document[rows])
         residual = inject(residual, output, strength)
         mixed, strength = self.mlp_hyper_connection(residual)
         output, balance_loss, load = self.mlp(mixed)
@@ -99,9 +98,9 @@ class Student(nn.Module):
         balance_losses, loads, indexer_losses = [], [], []
         for layer in self.model.layers:
             ids = layer.ple.ple_embedding.ids(tokens) if layer.ple is not None else None
-            mask = None if layer.is_linear else packing.mask
             rows = 0 if layer.is_linear else num_indexer_rows
-            residual, balance, load, indexer = layer(residual, ids, cos, sin, mask, packing.position, rows)
+            places = packing.document, packing.position
+            residual, balance, load, indexer = layer(residual, ids, cos, sin, *places, rows)
             balance_losses.append(balance)
             loads.append(load)
             indexer_losses += [] if indexer is None else [indexer]
@@ -123,6 +122,12 @@ class Student(nn.Module):
         angle = torch.arange(length, device=device).float()[:, None] * frequency
         angle = torch.cat([angle, angle], -1)[:, None]
         return angle.cos().to(dtype), angle.sin().to(dtype)
+
+    def set_blockwise(self) -> None:
+        """Attention by blocks of rows whose length is a multiple of their size, for compiled layers."""
+        for layer in self.model.layers:
+            if not layer.is_linear:
+                layer.self_attn.is_blockwise = True
 
     def set_budget(self, budget: int | None) -> None:
         """Sparse selection with this budget in every attention layer; None is dense."""

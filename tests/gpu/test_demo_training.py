@@ -1,4 +1,4 @@
-"""A demo model's training on a GPU: recorded steps leave the weights that steps launched one by one leave."""
+"""A demo model's training on a GPU: recorded steps train like launched ones, attention by blocks reads like attention."""
 
 import sys
 from pathlib import Path
@@ -9,7 +9,10 @@ from torch import Tensor, nn
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "scripts"))
 
+from demo.architecture import Architecture
 from demo.captured import WARM_UPS, Captured
+from demo.model.attention import SparseAttention
+from demo.model.student import Student, find_documents
 from demo.optimizer import Optimizer
 
 pytestmark = pytest.mark.gpu
@@ -63,3 +66,34 @@ def test_recorded_steps_train_like_launched_ones() -> None:
         # The embedding's gradient is summed in no fixed order.
         torch.testing.assert_close(recorded[name], tensor, rtol=1e-3, atol=1e-4)
         assert name == "losses" or not torch.equal(tensor.cpu(), fresh[name])
+
+
+def packed_rows(rows: int, length: int) -> Tensor:
+    """Documents of 4 to 600 tokens, each a multiple of the compress ratio; 0 ends one."""
+    generator = torch.Generator().manual_seed(7)
+    tokens = torch.randint(1, 100, (rows, length), generator=generator)
+    for row in tokens:
+        ends = (torch.randint(1, 151, (length // 4,), generator=generator) * 4).cumsum(0)
+        row[ends[ends <= length] - 1] = 0
+    return tokens
+
+
+@pytest.mark.parametrize("budget", [None, 64])
+def test_attention_by_blocks_reads_and_learns_like_attention(budget: int | None) -> None:
+    torch.manual_seed(4)
+    rows, length = 3, 1024
+    attention = SparseAttention(Architecture()).cuda().bfloat16()
+    attention.budget = budget
+    document = find_documents(packed_rows(rows, length).cuda(), eos=0).document
+    x = torch.randn(rows, length, Architecture().hidden_size, device="cuda", dtype=torch.bfloat16, requires_grad=True)
+    cos, sin = Student(Architecture()).rotary(length, x.device, x.dtype)
+    results = []
+    for is_blockwise in (False, True):
+        attention.is_blockwise = is_blockwise
+        torch._dynamo.reset()
+        read = torch.compile(attention, fullgraph=True, dynamic=False)(x, cos, sin, document)
+        weights = [parameter for name, parameter in attention.named_parameters() if "indexer" not in name]
+        results.append((read, *torch.autograd.grad(read.float().square().sum(), (x, *weights))))
+    for plain, blockwise in zip(*results, strict=True):
+        error = (blockwise.float() - plain.float()).norm() / plain.float().norm()
+        assert error < 2e-2, error
