@@ -1,4 +1,4 @@
-"""A demo model's training on a GPU: recorded steps train like launched ones, attention by blocks reads like attention."""
+"""A demo model's training on a GPU: recorded steps train like launched ones, attention by blocks like attention."""
 
 import sys
 from pathlib import Path
