@@ -76,7 +76,7 @@ def make_hyper_connection(
         (3, 16, 32, True, torch.float32),
         (4, 16, 80, False, torch.bfloat16),
         (2, 272, 112, True, torch.bfloat16),
-        (1, 1024, 16, True, torch.bfloat16),
+        (1, 528, 16, True, torch.bfloat16),
     ],
 )
 def test_mix_streams(
