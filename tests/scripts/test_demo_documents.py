@@ -181,7 +181,7 @@ def test_a_reading_may_lack_a_sentence_and_is_then_asked_for_it(writer):
 def test_no_way_to_ask_about_a_reading_tells_whether_it_is_answered(writer):
     """Shares are near 17 %; "how old" and "how many" are asked for what is missing more often."""
     counts: dict[str, list[int]] = {}
-    for seed in range(3000):
+    for seed in range(4000):
         fill = Fillers(random.Random(seed), THINGS)
         questions = Questions(fill, [writer.reading(fill)])
         for one in (*(questions.answered() for _ in range(4)), questions.missing()):
