@@ -1,4 +1,4 @@
-"""Trains the demo model: corpus, passages, paraphrases, tokenizer, pack, train, quantise, evaluate.
+"""Trains the demo model: corpus, passages, tokenizer, pack, train, quantise, evaluate.
 
 `STAGE --help` lists the inputs of a stage.
 
@@ -35,11 +35,6 @@ def parse_arguments() -> argparse.Namespace:
     passages.add_argument("--gguf", type=Path, required=True, help="SmolLM2-135M-Instruct")
     passages.add_argument("--seconds", type=float, default=180)
     passages.add_argument("--rows", type=int, default=8192)
-
-    paraphrases = stages.add_parser("paraphrases", help="the teacher asks the known questions in other words (one GPU)")
-    paraphrases.add_argument("--gguf", type=Path, required=True, help="SmolLM2-135M-Instruct")
-    paraphrases.add_argument("--seconds", type=float, default=120)
-    paraphrases.add_argument("--rows", type=int, default=8192)
 
     stages.add_parser("tokenizer", help="byte-level BPE on a sample of the mix (CPU, a minute)")
 
@@ -85,7 +80,6 @@ def main() -> None:
     stages = {
         "corpus": corpus,
         "passages": passages,
-        "paraphrases": paraphrases,
         "tokenizer": tokenizer,
         "pack": pack,
         "train": train,
@@ -108,12 +102,6 @@ def passages(arguments: argparse.Namespace) -> None:
     from demo.passages_corpus import run_passages
 
     run_passages(arguments.gguf, arguments.work / "corpus", arguments.seconds, arguments.rows, arguments.seed)
-
-
-def paraphrases(arguments: argparse.Namespace) -> None:
-    from demo.paraphrases import run_paraphrases
-
-    run_paraphrases(arguments.gguf, arguments.work / "corpus", arguments.seconds, arguments.rows, arguments.seed)
 
 
 def load_tokenizer(arguments: argparse.Namespace):

@@ -35,9 +35,7 @@ class Evaluator:
     def facts(self) -> dict[str, float]:
         draw, count = self.questions, self.num_items
         formed, right, used = draw.tool_requests(count)
-        reworded = draw.reworded(count)
         return {
-            **({"asked in other words": self.score("reworded", reworded)} if reworded else {}),
             "documents, facts": self.score("facts", draw.documents(count)),
             "documents, passages": self.score("passages", draw.quoted(count)),
             "tool call well-formed": self.score("formed", formed, 120),

@@ -6,7 +6,6 @@ import time
 from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -83,7 +82,7 @@ class Writer:
         self.tensors, fields = teaching.read_gguf(gguf)
         self.tokenizer, self.rows = teaching.read_tokenizer(fields), rows
 
-    def scored(
+    def write(
         self,
         texts: list[str],
         prefix: str,
@@ -91,20 +90,19 @@ class Writer:
         max_answer: int,
         seconds: float,
         reads: Callable,
-        temperature: float = teaching.ANSWER_TEMPERATURE,
         with_cut: bool = False,
-    ) -> list[tuple[Any, float]]:
-        """What `reads` makes of each answer, and the answer's mean log-probability per token."""
+    ) -> list:
+        """What `reads` makes of each answer."""
         tags = [self.tokenizer.encode(f"\n<|im_start|>{role}\n").ids for role in ("assistant", "user")]
         model = teaching.Teacher(self.tensors, self.rows, context, "cuda", torch.bfloat16)
         prompts = Prompts.encoded(self.tokenizer, texts, [False] * len(texts), [1] * len(texts))
-        streams = teaching.Streams(model, prompts, (tags[0], tags[1]), int(seconds * 70), temperature)
+        streams = teaching.Streams(model, prompts, (tags[0], tags[1]), int(seconds * 70))
         ids = self.tokenizer.encode(prefix).ids
         assert len(ids) + max_answer < context, "the prefix leaves no room for prompts"
         tokens, scores = teaching.generate(model, streams, ids, seconds, max_answer)
         del model, streams
         torch.cuda.empty_cache()
-        return decode_rows(self.tokenizer, tokens, scores, reads, with_score=True, with_cut=with_cut)
+        return decode_rows(self.tokenizer, tokens, scores, reads, with_cut=with_cut)
 
 
 def run_passages(gguf: Path, out: Path, seconds: float, rows: int, seed: int) -> None:
@@ -114,10 +112,10 @@ def run_passages(gguf: Path, out: Path, seconds: float, rows: int, seed: int) ->
     writer = Writer(gguf, rows)
     rng = random.Random(seed)
     asked = [f"<|im_start|>user\n{text}<|im_end|>\n<|im_start|>assistant\n" for text in requests(rng, NUM_REQUESTS)]
-    written = writer.scored(
+    written = writer.write(
         asked, teaching.SYSTEM, PASSAGE_CONTEXT, MAX_PASSAGE, seconds * PASSAGE_SHARE, passage_of, with_cut=True
     )
-    passages = list({sentences[0]: sentences for sentences, _ in written}.values())
+    passages = list({sentences[0]: sentences for sentences in written}.values())
     print(f"{len(passages)} passages after {time.time() - began:.0f} s", flush=True)
     sentences = list(dict.fromkeys(s for passage in passages for s in passage if len(content_words(s)) >= 3))
     turns = [f"<|im_start|>user\nSentence: {s}<|im_end|>\n<|im_start|>assistant\n" for s in sentences]
@@ -125,7 +123,7 @@ def run_passages(gguf: Path, out: Path, seconds: float, rows: int, seed: int) ->
         f"<|im_start|>user\nSentence: {s}<|im_end|>\n<|im_start|>assistant\n{q}<|im_end|>\n" for s, q in SHOTS
     )
     prefix = teaching.SYSTEM + shots
-    pairs = writer.scored(
+    pairs = writer.write(
         (turns * QUESTIONS_PER_SENTENCE)[:MOST_QUESTIONS],
         prefix,
         QUESTION_CONTEXT,
@@ -134,7 +132,7 @@ def run_passages(gguf: Path, out: Path, seconds: float, rows: int, seed: int) ->
         question_of,
     )
     questions = defaultdict(set)
-    for (sentence, question), _ in pairs:
+    for sentence, question in pairs:
         questions[sentence].add(question)
     save(passages, questions, out, rng)
     print(f"{len(pairs)} questions on {len(questions)} sentences after {time.time() - began:.0f} s", flush=True)

@@ -112,12 +112,6 @@ class Questions:
             items.append(Item(put(question), overlaps(block.answers)))
         return items
 
-    def reworded(self, count: int) -> list[Item]:
-        """Held-out wordings of taught questions, judged as in `hotslot`; none without the teacher's wordings."""
-        wordings = self.generators.handwritten.held_out_wordings()
-        drawn = random.Random(self.seed).sample(wordings, min(count, len(wordings)))
-        return [Item(put(varied(self.fill(number).rng, text)), overlaps(a)) for number, (text, a) in enumerate(drawn)]
-
     def titles(self, count: int) -> list[Item]:
         """Held-out conversations and ways to ask. Usable: is_title."""
         items = []

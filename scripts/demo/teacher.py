@@ -210,18 +210,11 @@ class Prompts:
 class Streams:
     """State of all rows on the device, and the step that advances each by one token."""
 
-    def __init__(
-        self,
-        teacher: Teacher,
-        prompts: Prompts,
-        tags: tuple[list[int], list[int]],
-        num_steps: int,
-        temperature: float = ANSWER_TEMPERATURE,
-    ) -> None:
+    def __init__(self, teacher: Teacher, prompts: Prompts, tags: tuple[list[int], list[int]], num_steps: int) -> None:
         def ids(values) -> Tensor:
             return torch.as_tensor(values, device=teacher.device, dtype=torch.long)
 
-        self.teacher, self.temperature = teacher, temperature
+        self.teacher = teacher
         assistant_tag, user_tag = tags
         count = len(prompts.tokens)
         self.tokens = ids(np.concatenate([prompts.tokens, assistant_tag, user_tag, [0] * 8]))
@@ -265,7 +258,7 @@ class Streams:
     def step(self, max_answer: int) -> None:
         logits = self.teacher.forward(self.token, self.position)
         asking = self.asking.bool()
-        temperature = torch.where(asking, ASKING_TEMPERATURE, self.temperature)
+        temperature = torch.where(asking, ASKING_TEMPERATURE, ANSWER_TEMPERATURE)
         sampled, log_probability = self.sampler(logits, temperature, torch.full_like(temperature, -2.302585))
         forced = self.cursor < self.cursor_end
         token = torch.where(forced, self.tokens[self.cursor], sampled)

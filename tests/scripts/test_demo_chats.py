@@ -74,6 +74,11 @@ def test_no_text_has_a_mark_left(handwritten):
             assert not re.search(r"[{}|]|\[(?!p\.|line)", text), text
 
 
+def test_chats_are_the_same_for_a_seed(handwritten):
+    first, again = (texts.chat(random.Random(3)) for texts in (handwritten, Handwritten(TEXT)))
+    assert first == again
+
+
 def test_lookup_keys_have_one_value():
     for line in (TEXT / "lookup.txt").read_text(encoding="utf-8").splitlines():
         if line.startswith("# "):

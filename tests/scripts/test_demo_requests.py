@@ -108,6 +108,13 @@ def test_a_fresh_number_keeps_its_form_and_others_stay():
     assert fresh["84,310"].replace(",", "") == fresh["84310"]
 
 
+def test_a_request_gets_its_calls_or_its_answer():
+    for seed, item in enumerate(ITEMS):
+        reply = request_chat(Fillers(random.Random(seed), ("lamp", "chair", "spoon", "boat")), [item], Uses()).turns[1]
+        assert [call.name for call in reply.calls] == [call.name for call in item.calls]
+        assert item.calls or reply.content == item.answer
+
+
 def test_chat_offers_what_it_calls():
     uses, lengths, most = Uses(), Counter(), 0
     for seed in range(1500):

@@ -84,11 +84,7 @@ class Composer:
         question = fill_in(rng.choice(form.questions), word, other)
         return question, fill_in(rng.choice(form.answers), turned(word), turned(other))
 
-    def groups(self) -> list[tuple[str, tuple[str, ...]]]:
-        """Each word of a form over one list, and the questions about it."""
-        single = [(form, word) for form in self.forms if form.second == ("",) for word in form.words]
-        return [(word, tuple(fill_in(question, word, "") for question in form.questions)) for form, word in single]
-
     def questions(self) -> list[str]:
         """Every question over one list."""
-        return [question for _, questions in self.groups() for question in questions]
+        single = [form for form in self.forms if form.second == ("",)]
+        return [fill_in(question, word, "") for form in single for question in form.questions for word in form.words]

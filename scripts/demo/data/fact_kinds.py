@@ -95,10 +95,6 @@ class Kind:
         drawn = [tuple(fill.rng.choice(w).format(**names) for w in ways) for ways in (self.more_told, self.more_asked)]
         return replace(fact, more_told=drawn[0], more_asked=drawn[1])
 
-    def questions(self, owner: str) -> tuple[str, ...]:
-        """They name no value."""
-        return tuple(text.format(o=owner) for text in self.asked.split(" | "))
-
     @property
     def texts(self) -> tuple[str, str, str, str]:
         return self.told, self.replies, self.asked, self.answers

@@ -10,7 +10,6 @@ from pathlib import Path
 from demo.data.composed import Composer, alternatives, plural
 from demo.data.conversation import Conversation, Turn, pairs
 from demo.data.followups import follow_up
-from demo.data.rewordings import AS_WRITTEN, Rewordings
 from demo.data.synonyms import with_synonyms
 from demo.data.words import Fillers, capitalised, with_article
 from demo.listing import listed
@@ -371,8 +370,7 @@ def misspelled(rng: random.Random, text: str) -> str:
 class Handwritten:
     """All blocks by topic, and conversations drawn from them."""
 
-    def __init__(self, folder: Path, rewordings: Rewordings = AS_WRITTEN) -> None:
-        self.rewordings = rewordings
+    def __init__(self, folder: Path) -> None:
         read = {name: read_blocks(folder / f"{name}.txt", name == "hotslot") for name in TOPICS}
         definitions = (folder / "definitions.txt").read_text(encoding="utf-8").splitlines()
         read |= {name: lookup_blocks(folder / f"{name}.txt") for name in LOOKUPS}
@@ -401,24 +399,14 @@ class Handwritten:
         return self.asked(rng, block), rng.choice(block.answers)
 
     def asked(self, rng: random.Random, block: Block) -> str:
-        return varied(rng, respoken(rng, self.rewordings.draw(rng, block.question(rng))))
+        return varied(rng, respoken(rng, block.question(rng)))
 
     def composed(self, rng: random.Random) -> tuple[str, str]:
         """A question with a slot, unless a fixed text answers the very same question."""
         while True:
             question, answer = self.composer.exchange(rng)
             if normalised(question) not in self.fixed:
-                return varied(rng, self.rewordings.draw(rng, question)), answer
-
-    def held_out_wordings(self) -> list[tuple[str, tuple[str, ...]]]:
-        """Of questions about facts and the application: wordings that are never drawn, and the answers."""
-        blocks = [block for topic in self.topics for block in topic if id(block) in self.taught]
-        return [
-            (wording, block.answers)
-            for block in blocks
-            for question in block.questions
-            for wording in self.rewordings.held_out(question)
-        ]
+                return varied(rng, question), answer
 
     def chat(self, rng: random.Random) -> Conversation:
         turns: tuple[Turn, ...] = ()

@@ -135,12 +135,11 @@ def telling_both(fill: Fillers, one: Fact, other: Fact) -> tuple[Turn, ...]:
 
 
 def asked(fill: Fillers, fact: Fact) -> str:
-    """A phrasing, in the teacher's words, or in training in one of the ways that evaluation does not use."""
-    usual = fill.phrasing(fact.asked)
-    text = fill.reworded(usual)
-    if text == usual and fact.more_asked and fill.rng.random() < MORE_ASKED_SHARE:
+    """A phrasing, or in training one of the ways that evaluation does not use."""
+    text = fill.phrasing(fact.asked)
+    if fact.more_asked and fill.rng.random() < MORE_ASKED_SHARE:
         text = respoken(fill.rng, fill.rng.choice(fact.more_asked))
-    elif text == usual and fact.framed and not fill.held_out and fill.rng.random() < FRAMED_SHARE:
+    elif fact.framed and not fill.held_out and fill.rng.random() < FRAMED_SHARE:
         text = respoken(fill.rng, fill.rng.choice(fact.framed))
     return varied(fill.rng, text)
 

@@ -18,7 +18,6 @@ from demo.data.passages import Passages, read_passages
 from demo.data.readings import read_readings
 from demo.data.reasoning import with_thoughts
 from demo.data.requests import read_requests, request_chat
-from demo.data.rewordings import read_rewordings
 from demo.data.summaries import summary_chat
 from demo.data.sums import sum_chat
 from demo.data.teacher_text import Chat, read_chats
@@ -143,8 +142,7 @@ class Generators:
     """All sources, read once per process."""
 
     def __init__(self, text_folder: Path, teacher_folder: Path, wordnet_folder: Path | None) -> None:
-        self.rewordings = read_rewordings(teacher_folder)
-        self.handwritten = Handwritten(text_folder, self.rewordings)
+        self.handwritten = Handwritten(text_folder)
         self.things = read_common_words(text_folder)["things"]
         chats = [chat for chat in read_chats(teacher_folder) if is_usable(chat, self.handwritten.known)]
         self.teacher = chats
@@ -161,7 +159,7 @@ class Generators:
         self.lexicon = tuple(noun.word for noun in nouns if noun.word.isalpha() and noun.word not in left_out)
 
     def fill(self, rng: random.Random, held_out: bool = False) -> Fillers:
-        return Fillers(rng, self.things, held_out, self.rewordings, self.lexicon)
+        return Fillers(rng, self.things, held_out, self.lexicon)
 
     def from_teacher(self, rng: random.Random, index: int) -> Conversation:
         turns = [turn for exchange in self.teacher[index] for turn in pairs(*exchange)]

@@ -214,7 +214,6 @@ def offered(rng: random.Random, request: Request) -> list[Offer]:
 def request_chat(fill: Fillers, items: Sequence[Request], uses: Uses) -> Conversation:
     """One of the items as a chat, which ends with the calls or, half the time, with results and an answer."""
     request = fill.rng.choice(items)
-    request = replace(request, asked=fill.reworded(request.asked))
     request = with_fresh_values(uses, fill, request) if fill.rng.random() < FRESH_SHARE else request
     asked = Wording(fill.rng, request).varied()
     turns: tuple[Turn, ...]

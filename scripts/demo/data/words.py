@@ -7,7 +7,6 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TypeVar
 
-from demo.data.rewordings import AS_WRITTEN, Rewordings
 from demo.listing import listed
 
 FIRST_NAMES = listed(
@@ -112,7 +111,6 @@ class Fillers:
     rng: random.Random
     things: tuple[str, ...]
     held_out: bool = False
-    rewordings: Rewordings = AS_WRITTEN
     lexicon: tuple[str, ...] = ()
     """Words of all kinds, so that training meets every token where a text has to be copied."""
 
@@ -125,9 +123,6 @@ class Fillers:
     def phrasing(self, options: Sequence[T]) -> T:
         """One of the ways to say something; of five or more, every fifth is held out."""
         return self.rng.choice(options if len(options) < HELD_OUT_PHRASINGS else self.own_phrasings(options))
-
-    def reworded(self, original: str) -> str:
-        return self.rewordings.draw(self.rng, original, self.held_out)
 
     def own_phrasings(self, options: Sequence[T]) -> list[T]:
         last = HELD_OUT_PHRASINGS - 1
