@@ -16,14 +16,12 @@ class Captured(Generic[T]):
     read and write the same tensors at each call; a replay leaves its results in those of the recorded call.
     """
 
-    def __init__(self, run: Callable[[], T], is_recorded: bool) -> None:
-        self.run, self.is_recorded, self.calls = run, is_recorded, 0
+    def __init__(self, run: Callable[[], T]) -> None:
+        self.run, self.calls = run, 0
         self.recorded: tuple[torch.cuda.CUDAGraph, T] | None = None
 
     def __call__(self) -> T:
         self.calls += 1
-        if not self.is_recorded:
-            return self.run()
         if self.calls <= WARM_UPS:
             return self.beside()
         if self.recorded is None:

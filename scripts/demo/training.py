@@ -3,6 +3,7 @@
 import json
 import time
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -112,9 +113,9 @@ class Trainer:
         length = source.rows.shape[1]
         batch = self.rows_per_step(length)
         tokens = torch.zeros((batch // self.replicas.count, length), dtype=torch.int64, device=self.device)
-        is_recorded = self.plan.has_graphs and self.device == "cuda"
-        learn = Captured(lambda: self.gradients(tokens), is_recorded)
-        optimize = Captured(optimizer.step, is_recorded)
+        learn, optimize = partial(self.gradients, tokens), optimizer.step
+        if self.plan.has_graphs and self.device == "cuda":
+            learn, optimize = Captured(learn), Captured(optimize)
         snapshot_at = done.trained_s + self.plan.snapshot_s
         started = self.replicas.agreed(time.time() - done.trained_s)
         left = self.replicas.agreed(self.plan.seconds - (time.time() - began))

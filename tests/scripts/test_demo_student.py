@@ -13,7 +13,7 @@ from demo.architecture import text_config  # noqa: E402
 from demo.model.attention import BLOCK, SparseAttention, common_blocks, seen  # noqa: E402
 from demo.model.student import Student  # noqa: E402
 
-from tests.support.tiny_student import TINY  # noqa: E402
+from tests.support.tiny_student import TINY, some_documents  # noqa: E402
 
 
 @pytest.fixture(scope="module")
@@ -64,18 +64,8 @@ def test_packed_documents_do_not_see_each_other(models):
         first += document.shape[1] + 1
 
 
-def some_documents(rows: int, length: int) -> torch.Tensor:
-    """[rows, length]: documents of 4 to 160 tokens, a multiple of the compress ratio each."""
-    generator = torch.Generator().manual_seed(7)
-    starts = torch.zeros(rows, length, dtype=torch.bool)
-    for row in starts:
-        ends = (torch.randint(1, 41, (length // 4,), generator=generator) * 4).cumsum(0)
-        row[ends[ends < length]] = True
-    return starts.cumsum(1)
-
-
 def test_blocks_that_see_nothing_are_left_out_and_no_others():
-    document = some_documents(3, 8 * BLOCK)
+    document = some_documents(3, 8 * BLOCK, longest=160)
     seeing = seen(document).unflatten(1, (-1, BLOCK)).unflatten(3, (-1, BLOCK)).any(4).any(2)
     assert torch.equal(common_blocks(document), seeing)
     assert seeing.float().mean() < 0.4
@@ -88,7 +78,7 @@ def test_attention_by_blocks_reads_what_attention_reads(budget):
     torch.manual_seed(4)
     attention = SparseAttention(TINY)
     attention.budget = budget
-    document = some_documents(2, 2 * BLOCK)
+    document = some_documents(2, 2 * BLOCK, longest=160)
     x = torch.randn(2, 2 * BLOCK, TINY.hidden_size)
     places = (*Student(TINY).rotary(2 * BLOCK, x.device, x.dtype), document)
     plain = attention(x, *places)

@@ -6,7 +6,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "scripts"))
 
+import torch
 from demo.architecture import Architecture
+from torch import Tensor
 
 TINY = replace(
     Architecture(),
@@ -31,3 +33,13 @@ TINY = replace(
     layer_types=("linear_attention", "linear_attention", "linear_attention", "full_attention"),
     rope_parameters={**Architecture().rope_parameters, "mrope_section": [3, 3, 2]},
 )
+
+
+def some_documents(rows: int, length: int, longest: int) -> Tensor:
+    """[rows, length], each token's document: of 4 tokens up to `longest`, a multiple of the compress ratio."""
+    generator = torch.Generator().manual_seed(7)
+    starts = torch.zeros(rows, length, dtype=torch.bool)
+    for row in starts:
+        ends = (torch.randint(1, longest // 4 + 1, (length // 4,), generator=generator) * 4).cumsum(0)
+        row[ends[ends < length]] = True
+    return starts.cumsum(1)

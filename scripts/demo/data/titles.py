@@ -125,5 +125,5 @@ def title_chat(fill: Fillers, question: str, answer: str, later: str = "") -> Co
         shown = shown if fill.held_out else both
     if not fill.held_out and rng.random() < MORE_ASKED_SHARE:
         is_first = rng.random() < 0.3
-        shown, asked = (both, ASKED[0]) if is_first else (shown + later, rng.choice(MORE_ASKED))
+        shown, asked = (both, ASKED[0]) if is_first else (both + later if later else shown, rng.choice(MORE_ASKED))
     return Conversation("title", pairs(asked.format(c=shown), title))

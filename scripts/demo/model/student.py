@@ -95,11 +95,11 @@ class Student(nn.Module):
         cos, sin = self.rotary(tokens.shape[1], tokens.device, dtype)
         embedded = functional.embedding(tokens, self.model.embed_tokens.weight).to(dtype)
         residual = embedded.repeat(1, 1, self.arch.hc_count)
+        places = packing.document, packing.position
         balance_losses, loads, indexer_losses = [], [], []
         for layer in self.model.layers:
             ids = layer.ple.ple_embedding.ids(tokens) if layer.ple is not None else None
             rows = 0 if layer.is_linear else num_indexer_rows
-            places = packing.document, packing.position
             residual, balance, load, indexer = layer(residual, ids, cos, sin, *places, rows)
             balance_losses.append(balance)
             loads.append(load)
@@ -123,17 +123,19 @@ class Student(nn.Module):
         angle = torch.cat([angle, angle], -1)[:, None]
         return angle.cos().to(dtype), angle.sin().to(dtype)
 
+    @property
+    def attentions(self) -> list[SparseAttention]:
+        return [layer.self_attn for layer in self.model.layers if not layer.is_linear]
+
     def set_blockwise(self) -> None:
         """Attention by blocks of rows whose length is a multiple of their size, for compiled layers."""
-        for layer in self.model.layers:
-            if not layer.is_linear:
-                layer.self_attn.is_blockwise = True
+        for attention in self.attentions:
+            attention.is_blockwise = True
 
     def set_budget(self, budget: int | None) -> None:
         """Sparse selection with this budget in every attention layer; None is dense."""
-        for layer in self.model.layers:
-            if not layer.is_linear:
-                layer.self_attn.budget = budget
+        for attention in self.attentions:
+            attention.budget = budget
 
 
 OUTPUT_PROJECTIONS = ("down_proj", "down_proj.weight", "o_proj.weight", "out_proj.weight")
