@@ -54,12 +54,12 @@ def parse_arguments() -> argparse.Namespace:
         "--indexer-rows", type=int, default=4, help="rows of each step that train the indexer, of all GPUs"
     )
     train.add_argument("--budget", type=int, help="sparse attention with this budget while training")
+    train.add_argument("--budget-after", type=float, default=0.0, help="share of the whole span without the budget")
     train.add_argument("--start", type=Path, help="folder of a trained model to go on from")
     train.add_argument("--step-tokens", type=int, default=65536, help="tokens of one step, of all GPUs together")
     train.add_argument("--packed", default="packed", help="name of the rows' folder")
     train.add_argument("--resume", type=int, help="wait for the piece with rows of this length, and go on from it")
     train.add_argument("--snapshot", type=float, default=300, help="seconds between two snapshots of the weights")
-    train.add_argument("--no-graphs", action="store_true", help="launch a step's kernels one by one on a GPU")
     train.add_argument("--attention", type=int, nargs="*", default=[], help="layers of it that get attention instead")
 
     quantise = stages.add_parser("quantise", help="round the experts to NVFP4 and write the model folder")
@@ -163,10 +163,10 @@ def train(arguments: argparse.Namespace) -> None:
         tokens_per_step=arguments.step_tokens,
         peak=arguments.peak,
         budget=arguments.budget,
+        budget_after=arguments.budget_after,
         indexer_rows=arguments.indexer_rows,
         seed=arguments.seed,
         snapshot_s=arguments.snapshot,
-        has_graphs=not arguments.no_graphs,
     )
     states = [arguments.work / f"training-{arguments.seed}-{n}.pt" for n in (arguments.resume, arguments.length)]
     files = TrainingFiles(states[bool(not arguments.resume)], states[1], arguments.work / "trained.safetensors")

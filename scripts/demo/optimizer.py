@@ -41,29 +41,25 @@ class Muon:
         self.momentum = {parameter: torch.zeros_like(parameter) for parameter in parameters}
 
     @torch.no_grad()
-    def step(self, learning_rate: Tensor) -> None:
+    def step(self, learning_rate: float) -> None:
         for (rows, columns), parameters in self.by_shape.items():
             gradients = [parameter.grad for parameter in parameters]
             buffers = [self.momentum[parameter] for parameter in parameters]
             torch._foreach_lerp_(buffers, gradients, 1 - MOMENTUM)
             ahead = torch._foreach_lerp(gradients, buffers, MOMENTUM)
             updates = orthogonalised(torch.cat([update.reshape(-1, rows, columns) for update in ahead]))
-            scale = -(max(1.0, rows / columns) ** 0.5)
+            scale = learning_rate * max(1.0, rows / columns) ** 0.5
             sizes = [parameter.numel() // (rows * columns) for parameter in parameters]
             for parameter, update in zip(parameters, updates.split(sizes), strict=True):
-                parameter.addcmul_(update.reshape(parameter.shape).to(parameter.dtype), learning_rate, value=scale)
+                parameter.add_(update.reshape(parameter.shape).to(parameter.dtype), alpha=-scale)
                 parameter.grad = None
 
 
 class Optimizer:
-    """Its learning rates lie on the device, so that a recorded step reads those of now."""
-
     def __init__(self, model: nn.Module) -> None:
         groups: dict[str, list[nn.Parameter]] = {name: [] for name in LEARNING_RATES}
         for name, parameter in model.named_parameters():
             groups[group_of(name, parameter)].append(parameter)
-        device = next(model.parameters()).device
-        self.rates = {name: torch.zeros((), device=device) for name in groups}
         self.muon = Muon(groups.pop(MUON))
         self.adam = torch.optim.AdamW(
             [{"params": parameters, "name": name} for name, parameters in groups.items()],
@@ -72,27 +68,18 @@ class Optimizer:
             weight_decay=0.0,
             fused=True,
         )
-        self.place_rates()
-
-    def place_rates(self) -> None:
-        for group in self.adam.param_groups:
-            group["lr"] = self.rates[group["name"]]
-            group["capturable"] = group["lr"].is_cuda
 
     def state_dict(self) -> dict[str, Any]:
         return {"adam": self.adam.state_dict(), "momentum": list(self.muon.momentum.values())}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.adam.load_state_dict(state["adam"])
-        self.place_rates()
         for buffer, saved in zip(self.muon.momentum.values(), state["momentum"], strict=True):
             buffer.copy_(saved)
 
-    def set_factor(self, factor: float) -> None:
-        for name, rate in self.rates.items():
-            rate.fill_(LEARNING_RATES[name] * factor)
-
-    def step(self) -> None:
+    def step(self, factor: float) -> None:
+        for group in self.adam.param_groups:
+            group["lr"] = LEARNING_RATES[group["name"]] * factor
         self.adam.step()
-        self.muon.step(self.rates[MUON])
+        self.muon.step(LEARNING_RATES[MUON] * factor)
         self.adam.zero_grad(set_to_none=True)

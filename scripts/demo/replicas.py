@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from torch import Tensor, distributed
+from torch import distributed, nn
 
 
 @dataclass(frozen=True)
@@ -45,14 +45,15 @@ class Replicas:
         distributed.broadcast(told, 0)
         return told.item()
 
-    def average(self, tensors: list[Tensor]) -> None:
+    def average_gradients(self, model: nn.Module) -> None:
         if self.count == 1:
             return
-        flat = torch.cat([tensor.flatten() for tensor in tensors])
+        gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
+        flat = torch.cat([gradient.flatten() for gradient in gradients])
         distributed.all_reduce(flat)
         flat /= self.count
-        parts = flat.split([tensor.numel() for tensor in tensors])
-        torch._foreach_copy_(tensors, [part.view_as(to) for part, to in zip(parts, tensors, strict=True)])
+        parts = flat.split([gradient.numel() for gradient in gradients])
+        torch._foreach_copy_(gradients, [part.view_as(to) for part, to in zip(parts, gradients, strict=True)])
 
     def end(self) -> None:
         if self.count > 1:

@@ -3,7 +3,6 @@
 import json
 import time
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,6 @@ from safetensors.torch import save_file
 from torch import Tensor
 from torch.nn import functional
 
-from demo.captured import Captured
 from demo.model.student import Student
 from demo.optimizer import Optimizer
 from demo.packing import CLASS_SHIFT, ID_MASK, LOSS_WEIGHTS
@@ -34,10 +32,10 @@ class TrainingPlan:
     tokens_per_step: int = 65536  # of all GPUs together
     peak: float = 1.0  # factor on all learning rates
     budget: int | None = None  # sparse selection while training; None is dense
+    budget_after: float = 0.0  # share of the span that is trained dense before the budget holds
     indexer_rows: int = 4  # of all GPUs together
     seed: int = 1
     snapshot_s: float = 300.0  # seconds of training between two snapshots
-    has_graphs: bool = True  # on a GPU; without them a step's kernels are launched one by one
 
 
 @dataclass
@@ -61,7 +59,6 @@ class Trainer:
         self.replicas = replicas or Replicas()
         self.weights = torch.tensor(LOSS_WEIGHTS, device=device)
         self.loss = language_loss
-        self.model.set_budget(plan.budget)
         if device == "cuda":
             torch.set_float32_matmul_precision("high")
             torch._dynamo.config.recompile_limit = 64
@@ -79,13 +76,6 @@ class Trainer:
         total = learned + BALANCE_WEIGHT * hidden.balance_loss + sum(hidden.indexer_losses)
         return total, answers, hidden.indexer_losses, hidden.expert_load
 
-    def gradients(self, tokens: Tensor):
-        """-> the figures of `forward`, and the gradients of all parameters that have one; they are in `.grad`, too."""
-        loss, answers, indexer, load = self.forward(tokens)
-        loss.backward()
-        found = [parameter.grad for parameter in self.model.parameters() if parameter.grad is not None]
-        return (answers.detach(), [each.detach() for each in indexer], load.detach()), found
-
     def to_device(self, rows: np.ndarray) -> Tensor:
         return torch.from_numpy(rows.astype(np.int64)).to(self.device, non_blocking=True)
 
@@ -94,13 +84,18 @@ class Trainer:
         return self.plan.tokens_per_step // length
 
     def warm_up(self, length: int) -> None:
-        """Compiles forward and backward on a row of zeros."""
+        """Compiles forward and backward on rows of zeros, with the budget and, where it comes late, without."""
         rows = np.zeros((self.rows_per_step(length) // self.replicas.count, length), dtype=np.uint16)
         rows[:, 1:] = 3 << CLASS_SHIFT | 17
-        self.forward(self.to_device(rows))[0].backward()
-        self.model.zero_grad(set_to_none=True)
+        for progress in {0.0, self.plan.budget_after}:
+            self.choose_budget(progress)
+            self.forward(self.to_device(rows))[0].backward()
+            self.model.zero_grad(set_to_none=True)
         if self.device == "cuda":
             torch.cuda.empty_cache()  # a piece may have to wait long for the one before it
+
+    def choose_budget(self, progress: float) -> None:
+        self.model.set_budget(self.plan.budget if progress >= self.plan.budget_after else None)
 
     def factor(self, step: int, progress: float) -> float:
         decay = 1.0 if progress < FLAT_SHARE else max(LAST_FACTOR, (1 - progress) / (1 - FLAT_SHARE))
@@ -110,12 +105,7 @@ class Trainer:
         """Goes on from the state where there is one, and leaves it there."""
         optimizer, history = Optimizer(self.model), []
         done = self.resume(files.resumed, optimizer)
-        length = source.rows.shape[1]
-        batch = self.rows_per_step(length)
-        tokens = torch.zeros((batch // self.replicas.count, length), dtype=torch.int64, device=self.device)
-        learn, optimize = partial(self.gradients, tokens), optimizer.step
-        if self.plan.has_graphs and self.device == "cuda":
-            learn, optimize = Captured(learn), Captured(optimize)
+        batch = self.rows_per_step(source.rows.shape[1])
         snapshot_at = done.trained_s + self.plan.snapshot_s
         started = self.replicas.agreed(time.time() - done.trained_s)
         left = self.replicas.agreed(self.plan.seconds - (time.time() - began))
@@ -131,11 +121,11 @@ class Trainer:
                     snapshot_at = trained + self.plan.snapshot_s
             rows = source.rows
             chosen = batch_indices(len(rows), batch, done.step, self.plan.seed)
-            tokens.copy_(self.to_device(rows[self.replicas.share(chosen)]))
-            (answers, indexer, load), gradients = learn()
-            self.replicas.average(gradients)
-            optimizer.set_factor(self.factor(done.step, trained / span))
-            optimize()
+            self.choose_budget(trained / span)
+            loss, answers, indexer, load = self.forward(self.to_device(rows[self.replicas.share(chosen)]))
+            loss.backward()
+            self.replicas.average_gradients(self.model)
+            optimizer.step(self.factor(done.step, trained / span))
             done.step += 1
             if self.replicas.is_first and (done.step % 100 == 0 or done.step in (10, 30)):
                 seconds = time.time() - started

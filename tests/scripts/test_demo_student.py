@@ -72,12 +72,10 @@ def test_blocks_that_see_nothing_are_left_out_and_no_others():
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("budget", [None, TINY.indexer_budget])
-def test_attention_by_blocks_reads_what_attention_reads(budget):
+def test_attention_by_blocks_reads_what_attention_reads():
     """Its gradients, and that pairs of blocks are skipped, need a GPU: tests/gpu/test_demo_training.py."""
     torch.manual_seed(4)
     attention = SparseAttention(TINY)
-    attention.budget = budget
     document = some_documents(2, 2 * BLOCK, longest=160)
     x = torch.randn(2, 2 * BLOCK, TINY.hidden_size)
     places = (*Student(TINY).rotary(2 * BLOCK, x.device, x.dtype), document)

@@ -58,15 +58,26 @@ def test_a_second_piece_goes_on_from_the_first(tmp_path: Path, rows: np.ndarray)
 def test_training_ends_by_the_clock_whatever_time_its_piece_has(tmp_path: Path, rows: np.ndarray) -> None:
     torch.manual_seed(1)
     ends = time.time() + 2.0
-    trainer = Trainer(Student(TINY).train(), TrainingPlan(600.0, ends=ends, tokens_per_step=256), "cpu")
+    plan = TrainingPlan(600.0, ends=ends, tokens_per_step=256, budget=64, budget_after=0.2)
+    trainer = Trainer(Student(TINY).train(), plan, "cpu")
     np.save(tmp_path / "rows.npy", rows)
     source = Rows(tmp_path / "rows.npy")
     source.renew()
     files = TrainingFiles(tmp_path / "none.pt", tmp_path / "state.pt", tmp_path / "weights.safetensors")
     trainer.train(source, time.time(), files)
     assert ends <= time.time() < ends + 60
+    assert all(attention.budget == 64 for attention in trainer.model.attentions)
     trained = torch.load(tmp_path / "state.pt", weights_only=True)["progress"]["trained_s"]
     assert trained <= 60
+
+
+@pytest.mark.parametrize(("budget_after", "first"), [(0.0, 64), (0.5, None)])
+def test_a_budget_holds_from_its_share_of_the_span_on(budget_after: float, first: int | None) -> None:
+    plan = TrainingPlan(60.0, tokens_per_step=256, budget=64, budget_after=budget_after)
+    trainer = Trainer(Student(TINY).train(), plan, "cpu")
+    for progress, budget in ((0.0, first), (0.49, first), (0.5, 64), (1.0, 64)):
+        trainer.choose_budget(progress)
+        assert [attention.budget for attention in trainer.model.attentions] == [budget] * len(trainer.model.attentions)
 
 
 @torch.no_grad()

@@ -171,11 +171,10 @@ class DocumentWriter:
         missing: float = 0.2,
         filed_share: float = FILED_SHARE,
     ) -> DocumentItem:
-        """A document of about so many characters (0: one or two parts) with up to 20 questions."""
+        """A document of about so many characters (0: one or two parts) with up to 26 questions."""
         rng = fill.rng
-        wanted = (
-            rng.randint(2, 6) if characters < 1200 else rng.randint(5, 11) if characters < 9000 else rng.randint(10, 20)
-        )
+        asked_most = 6 if characters < 1200 else 11 if characters < 9000 else 20
+        wanted = rng.randint(asked_most * 2 // 5, asked_most + (0 if fill.held_out else asked_most // 3))
         while True:
             parts = self.parts(fill, characters, quoting)
             questions = Questions(fill, parts)

@@ -65,31 +65,31 @@ class SparseAttention(nn.Module):
         self.q_norm, self.k_norm = RMSNorm(self.width), RMSNorm(self.width)
         self.indexer = Indexer(arch)
         self.budget: int | None = None
-        self.is_blockwise = False  # for rows of a multiple of BLOCK: skips pairs of blocks that see nothing; compiled
+        self.is_blockwise = False  # for dense rows of a multiple of BLOCK: skips pairs that see nothing; compiled
 
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor, document: Tensor) -> Tensor:
-        opened = None
-        if self.budget is not None:
-            with torch.no_grad():
-                opened = self.select(self.indexer(x, cos, sin), seen(document))
         q, k, gate = self.queries_and_keys(x, cos, sin)
         v = self.v_proj(x).unflatten(-1, (self.kv_heads, self.width)).transpose(1, 2)
-        read = (self.read_blockwise if self.is_blockwise else self.read_all)(q, k, v, document, opened)
+        if self.budget is None and self.is_blockwise:
+            read = self.read_blockwise(q, k, v, document)
+        else:
+            read = self.read_masked(q, k, v, self.mask(x, cos, sin, document))
         return self.o_proj(read.transpose(1, 2).flatten(2) * torch.sigmoid(gate.flatten(2)))
 
-    def read_all(self, q: Tensor, k: Tensor, v: Tensor, document: Tensor, opened: Tensor | None) -> Tensor:
+    @torch.no_grad()
+    def mask(self, x: Tensor, cos: Tensor, sin: Tensor, document: Tensor) -> Tensor:
         mask = seen(document)
-        if opened is not None:
-            mask = mask & opened.repeat_interleave(self.indexer.ratio, -1)
+        if self.budget is None:
+            return mask
+        return mask & self.select(self.indexer(x, cos, sin), mask).repeat_interleave(self.indexer.ratio, -1)
+
+    def read_masked(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
         k, v = (x.repeat_interleave(self.heads // self.kv_heads, 1) for x in (k, v))
         return functional.scaled_dot_product_attention(q, k, v, attn_mask=mask[:, None])
 
-    def read_blockwise(self, q: Tensor, k: Tensor, v: Tensor, document: Tensor, opened: Tensor | None) -> Tensor:
-        ratio = self.indexer.ratio
-
+    def read_blockwise(self, q: Tensor, k: Tensor, v: Tensor, document: Tensor) -> Tensor:
         def is_seen(row: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
-            is_before = (document[row, query] == document[row, key]) & (query >= key)
-            return is_before if opened is None else is_before & opened[row, query, key // ratio]
+            return (document[row, query] == document[row, key]) & (query >= key)
 
         common = common_blocks(document)[:, None].int()
         indices = common.argsort(dim=-1, descending=True, stable=True).int()
