@@ -109,8 +109,9 @@ def test_a_fresh_number_keeps_its_form_and_others_stay():
 
 
 def test_a_request_gets_its_calls_or_its_answer():
+    uses = Uses()
     for seed, item in enumerate(ITEMS):
-        reply = request_chat(Fillers(random.Random(seed), ("lamp", "chair", "spoon", "boat")), [item], Uses()).turns[1]
+        reply = request_chat(Fillers(random.Random(seed), ("lamp", "chair", "spoon", "boat")), [item], uses).turns[1]
         assert [call.name for call in reply.calls] == [call.name for call in item.calls]
         assert item.calls or reply.content == item.answer
 
