@@ -171,10 +171,11 @@ class DocumentWriter:
         missing: float = 0.2,
         filed_share: float = FILED_SHARE,
     ) -> DocumentItem:
-        """A document of about so many characters (0: one or two parts) with up to 26 questions."""
+        """A document of about so many characters (0: one or two parts) with up to 20 questions."""
         rng = fill.rng
-        asked_most = 6 if characters < 1200 else 11 if characters < 9000 else 20
-        wanted = rng.randint(asked_most * 2 // 5, asked_most + (0 if fill.held_out else asked_most // 3))
+        is_short = characters < 1200
+        asked_most = 6 if is_short else 11 if characters < 9000 else 20  # the longest must leave room for them
+        wanted = rng.randint(asked_most * 2 // 5, asked_most + (2 if is_short and not fill.held_out else 0))
         while True:
             parts = self.parts(fill, characters, quoting)
             questions = Questions(fill, parts)

@@ -257,7 +257,8 @@ class Generators:
         elif kind == "medium_documents":
             conversation = self.long_document(rng, rng.randint(*(int(length * f) for f in MEDIUM_CHARACTERS)))
         elif kind == "long_documents":
-            conversation = self.long_document(rng, rng.randint(*(int(length * f) for f in LONG_CHARACTERS)))
+            low, high = (length * f for f in LONG_CHARACTERS)
+            conversation = self.long_document(rng, int(rng.triangular(low, high, high)))
         elif kind == "requests":
             conversation = request_chat(self.fill(rng), self.requests, self.tools.uses)
         elif kind == "lookups":

@@ -78,6 +78,7 @@ class SparseAttention(nn.Module):
 
     @torch.no_grad()
     def mask(self, x: Tensor, cos: Tensor, sin: Tensor, document: Tensor) -> Tensor:
+        """-> [B, T, T] bool: which token reads which."""
         mask = seen(document)
         if self.budget is None:
             return mask
