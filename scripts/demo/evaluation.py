@@ -80,7 +80,7 @@ def indexer_scores(model: Student, evaluator: Evaluator) -> dict[str, float]:
         model.set_budget(budget)
         results[f"budget {budget or 'dense'}"] = evaluator.score("budget", items)
     torch.manual_seed(0)
-    trained = [layer.self_attn.indexer for layer in model.model.layers if not layer.is_linear]
+    trained = [attention.indexer for attention in model.attentions]
     kept = [indexer.index_qk_proj.weight.detach().clone() for indexer in trained]
     for indexer in trained:
         torch.nn.init.normal_(indexer.index_qk_proj.weight, std=0.05)

@@ -173,9 +173,8 @@ class DocumentWriter:
     ) -> DocumentItem:
         """A document of about so many characters (0: one or two parts) with up to 20 questions."""
         rng = fill.rng
-        is_short = characters < 1200
-        asked_most = 6 if is_short else 11 if characters < 9000 else 20  # the longest must leave room for them
-        wanted = rng.randint(asked_most * 2 // 5, asked_most + (2 if is_short and not fill.held_out else 0))
+        short = (2, 6 if fill.held_out else 8)
+        wanted = rng.randint(*(short if characters < 1200 else (5, 11) if characters < 9000 else (10, 20)))
         while True:
             parts = self.parts(fill, characters, quoting)
             questions = Questions(fill, parts)

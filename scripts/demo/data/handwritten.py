@@ -93,16 +93,8 @@ TOPICS |= {"everyday-house": 0.25, "everyday-kitchen": 0.25, "everyday-people": 
 TOPICS |= {"everyday-knowledge": 0.3, "everyday-tales": 0.25, "everyday-contrast": 0.22, "everyday-second": 0.25}
 TOPICS |= {"everyday-third": 0.2, "everyday-asked": 0.1, "everyday-short": 0.14}
 LOOKUPS = {"lookup": 0.13, "everyday-lookup": 0.08, "everyday-subjects": 0.12}
-FACTUAL = (
-    "facts",
-    "answers",
-    "hotslot",
-    "everyday-words",
-    "everyday-why",
-    "everyday-knowledge",
-    "everyday-short",
-    *LOOKUPS,
-)
+FACTUAL = ("facts", "answers", "hotslot", "everyday-words", "everyday-why", "everyday-knowledge", *LOOKUPS)
+FACTUAL += ("everyday-short",)
 ADVISING = ("advice", "tasks", "everyday-home", "everyday-food", "everyday-life", "everyday-plans")
 ADVISING += ("everyday-house", "everyday-kitchen")
 COMPOSED_SHARE = 0.33
